@@ -1,0 +1,83 @@
+//! Names that are part of the contract with users and with the network:
+//! labels, annotations, finalizers, ownership tags, field managers.
+
+/// Label on every object that belongs to a `ZitiRouter`: the name of the set.
+pub const LABEL_SET: &str = "openziti.io/zitirouter";
+/// Label on every object that belongs to one member of a set.
+pub const LABEL_MEMBER: &str = "openziti.io/member";
+/// Recommended label; its value is [`MANAGER`] on everything that we make.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Recommended label, the kind of program: `ziti-router`.
+pub const LABEL_NAME: &str = "app.kubernetes.io/name";
+/// Recommended label, the set.
+pub const LABEL_INSTANCE: &str = "app.kubernetes.io/instance";
+/// Recommended label, the part played.
+pub const LABEL_COMPONENT: &str = "app.kubernetes.io/component";
+/// Value of [`LABEL_MANAGED_BY`].
+pub const MANAGER: &str = "ziti-operator";
+
+/// Annotation on a StatefulSet: the hash of the template without the images
+/// that the operator chooses by default, so that an operator upgrade is not a
+/// change of the template.
+pub const ANNOTATION_TEMPLATE: &str = "openziti.io/template-hash";
+/// Annotation by which a person confirms that another installation's network
+/// may be written to. Value: the install id found on the `ZitiNetwork`.
+pub const ANNOTATION_CONFIRM_INSTALL: &str = "openziti.io/confirm-install";
+/// Annotation by which a person confirms that the network behind the address
+/// is the right one. Value: the identity that the network reports now.
+pub const ANNOTATION_CONFIRM_NETWORK: &str = "openziti.io/confirm-network";
+/// Annotation by which a person confirms that a router that vanished from the
+/// network is to be registered anew. Value: the id that vanished.
+pub const ANNOTATION_CONFIRM_MISSING: &str = "openziti.io/confirm-missing";
+
+/// Finalizer of the `ZitiRouter` controller on its own kind.
+pub const FINALIZER_ROUTER: &str = "openziti.io/zitirouter";
+/// Finalizer of the `EdgeRouter` controller on its own kind.
+pub const FINALIZER_EDGE_ROUTER: &str = "openziti.io/edgerouter";
+/// Finalizer on an `EdgeRouter` while a pod runs with its identity.
+pub const FINALIZER_IN_USE: &str = "openziti.io/in-use";
+/// Finalizer on a `ZitiNetwork` while an `EdgeRouter` needs it.
+pub const FINALIZER_NETWORK: &str = "openziti.io/zitinetwork";
+
+/// Field manager of the `ZitiNetwork` controller.
+pub const FIELD_MANAGER_NETWORK: &str = "ziti-operator-network";
+/// Field manager of the `EdgeRouter` controller.
+pub const FIELD_MANAGER_EDGE_ROUTER: &str = "ziti-operator-edgerouter";
+/// Field manager of the `ZitiRouter` controller.
+pub const FIELD_MANAGER_ROUTER: &str = "ziti-operator-zitirouter";
+
+/// Ownership tag on the network: the installation that owns the router. Tag
+/// keys hold only letters, `-` and `_`: Ziti's filters take nothing else.
+pub const TAG_INSTALL: &str = "ziti-operator-install";
+/// Ownership tag: namespace of the `EdgeRouter`.
+pub const TAG_NAMESPACE: &str = "ziti-operator-namespace";
+/// Ownership tag: name of the `EdgeRouter`.
+pub const TAG_NAME: &str = "ziti-operator-name";
+/// Ownership tag: uid of the `EdgeRouter`.
+pub const TAG_UID: &str = "ziti-operator-uid";
+
+/// Key of the token in the Secret `<edgerouter>-enrollment`.
+pub const TOKEN_KEY: &str = "token";
+
+/// Name of the Secret in which an `EdgeRouter`'s token is put.
+pub fn enrollment_secret(edge_router: &str) -> String {
+    format!("{edge_router}-enrollment")
+}
+
+/// Name of the Secret from which the pods of a set get their tokens, a key for
+/// each member.
+pub fn tokens_secret(set: &str) -> String {
+    format!("{set}-tokens")
+}
+
+/// Name of the Secret into which tokens written in a `ZitiRouter` are copied,
+/// so that no other object repeats them.
+pub fn provided_tokens_secret(set: &str) -> String {
+    format!("{set}-provided-tokens")
+}
+
+/// Name of the Secret with the client certificate that the operator obtained
+/// with a one-time admin token.
+pub fn admin_identity_secret(network: &str) -> String {
+    format!("{network}-admin-identity")
+}

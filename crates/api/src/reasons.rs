@@ -1,0 +1,126 @@
+//! Condition types and reasons. They are part of the API: alerts and scripts
+//! match on them, so a reason is never renamed, only added.
+
+/// Condition types.
+pub mod types {
+    /// The object does what it is for.
+    pub const READY: &str = "Ready";
+    /// The operator is changing something.
+    pub const PROGRESSING: &str = "Progressing";
+    /// Something is wrong that needs a look, although part of it may work.
+    pub const DEGRADED: &str = "Degraded";
+    /// The router exists on the network under our tags.
+    pub const REGISTERED: &str = "Registered";
+    /// The router holds an identity.
+    pub const ENROLLED: &str = "Enrolled";
+    /// The network sees the router connected and in sync.
+    pub const ONLINE: &str = "Online";
+    /// The management API answers and accepts the credential.
+    pub const REACHABLE: &str = "Reachable";
+}
+
+/// All is well.
+pub const READY: &str = "Ready";
+/// Not looked at yet.
+pub const PENDING: &str = "Pending";
+/// The object is being deleted.
+pub const DELETING: &str = "Deleting";
+
+// ZitiNetwork, and EdgeRouters that wait for one.
+
+/// The management API answers and accepts the credential.
+pub const CONNECTED: &str = "Connected";
+/// No endpoint of the management API answers.
+pub const CONTROLLER_UNREACHABLE: &str = "ControllerUnreachable";
+/// The controller's certificate does not verify against the trust given.
+pub const CONTROLLER_NOT_TRUSTED: &str = "ControllerNotTrusted";
+/// The controller refused the credential.
+pub const BAD_CREDENTIALS: &str = "BadCredentials";
+/// The credential may not do what is asked.
+pub const FORBIDDEN: &str = "Forbidden";
+/// A Secret or ConfigMap named in the spec is not there.
+pub const SOURCE_MISSING: &str = "SourceMissing";
+/// A Secret or ConfigMap named in the spec lacks the key.
+pub const KEY_MISSING: &str = "KeyMissing";
+/// A Secret or ConfigMap named in the spec holds something else.
+pub const SOURCE_INVALID: &str = "SourceInvalid";
+/// The spec asks for something that cannot be.
+pub const INVALID_SPEC: &str = "InvalidSpec";
+/// Another network answers at this address than the one known.
+pub const NETWORK_CHANGED: &str = "NetworkChanged";
+/// The network belongs to another installation of the operator.
+pub const FOREIGN_INSTALL: &str = "ForeignInstall";
+/// EdgeRouters still need this network.
+pub const IN_USE: &str = "InUse";
+/// No credential is given: only provided tokens can be used.
+pub const NO_CREDENTIAL: &str = "NoCredential";
+
+// EdgeRouter.
+
+/// The `ZitiNetwork` named does not exist.
+pub const NETWORK_NOT_FOUND: &str = "NetworkNotFound";
+/// The `ZitiNetwork` named is not ready.
+pub const NETWORK_NOT_READY: &str = "NetworkNotReady";
+/// The router is registered.
+pub const REGISTERED: &str = "Registered";
+/// The router is known from its provided token.
+pub const PROVIDED: &str = "Provided";
+/// A router of this name exists and is not ours.
+pub const NAME_TAKEN: &str = "NameTaken";
+/// The name cannot be held by the network.
+pub const NAME_INVALID: &str = "NameInvalid";
+/// The router that we registered is no longer on the network.
+pub const ENTITY_MISSING: &str = "EntityMissing";
+/// The controller refused the request.
+pub const REFUSED: &str = "Refused";
+/// The token waits for its router.
+pub const TOKEN_READY: &str = "TokenReady";
+/// The token is not a Ziti enrollment token for an edge router.
+pub const TOKEN_MALFORMED: &str = "TokenMalformed";
+/// The token ran out unused.
+pub const TOKEN_EXPIRED: &str = "TokenExpired";
+/// The token was used already.
+pub const TOKEN_SPENT: &str = "TokenSpent";
+/// The token was refused.
+pub const TOKEN_REFUSED: &str = "TokenRefused";
+/// There is no token.
+pub const TOKEN_MISSING: &str = "TokenMissing";
+/// The same token is given to two members.
+pub const TOKEN_DUPLICATE: &str = "TokenDuplicate";
+/// The token is for another network.
+pub const TOKEN_OF_ANOTHER_NETWORK: &str = "TokenOfAnotherNetwork";
+/// The volume holds the identity of another router than the token names.
+pub const IDENTITY_MISMATCH: &str = "IdentityMismatch";
+/// The router lost its identity.
+pub const IDENTITY_LOST: &str = "IdentityLost";
+/// The router holds its identity.
+pub const ENROLLED: &str = "Enrolled";
+/// The router is connected and in sync.
+pub const ONLINE: &str = "Online";
+/// The router is not connected.
+pub const OFFLINE: &str = "Offline";
+/// The router is connected and not in sync yet.
+pub const SYNCING: &str = "Syncing";
+/// The network cannot be asked: no credential.
+pub const UNKNOWN: &str = "Unknown";
+/// A router still runs with this identity.
+pub const STILL_ONLINE: &str = "StillOnline";
+
+// ZitiRouter.
+
+/// Members are being started, stopped or replaced.
+pub const ROLLING_OUT: &str = "RollingOut";
+/// Members are not online yet.
+pub const MEMBERS_NOT_READY: &str = "MembersNotReady";
+/// Members wait for their registration.
+pub const WAITING_FOR_REGISTRATION: &str = "WaitingForRegistration";
+/// Members are stopping.
+pub const SCALING_DOWN: &str = "ScalingDown";
+/// The state is the one wished for.
+pub const SETTLED: &str = "Settled";
+/// A member needs a look.
+pub const MEMBER_FAILING: &str = "MemberFailing";
+/// Tokens are written in the ZitiRouter itself.
+pub const INLINE_TOKENS: &str = "InlineTokens";
+/// The router would expand a `$` in this string.
+pub const DOLLAR_IN_STRING: &str = "DollarInString";

@@ -1,0 +1,48 @@
+//! Pieces of schema that more than one kind needs.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// Schema of `status.conditions`: a list kept by type, so that two field
+/// managers can each own theirs.
+pub fn conditions(generator: &mut SchemaGenerator) -> Schema {
+    let item = generator.subschema_for::<Condition>();
+    json_schema!({
+        "type": "array",
+        "description": "What holds of this object, by type.",
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    })
+}
+
+/// Schema of a list in which no item comes twice.
+pub fn string_set(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "items": {"type": "string", "minLength": 1, "maxLength": 253},
+        "x-kubernetes-list-type": "set",
+    })
+}
+
+/// Schema of role attributes: what a Ziti policy names as `#attribute`.
+pub fn role_attributes(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "description": "Role attributes, by which Ziti policies select this router. Written without the leading `#`.",
+        "maxItems": 64,
+        "items": {"type": "string", "minLength": 1, "maxLength": 253, "pattern": "^[^#@]"},
+        "x-kubernetes-list-type": "set",
+    })
+}
+
+/// Schema of a quantity such as `50Mi`.
+pub fn quantity(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 32,
+        "pattern": "^[0-9]+(\\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$",
+    })
+}
