@@ -1,1 +1,20 @@
-//! Placeholder.
+//! A local Kubernetes and a local Ziti network, made of the real programs, for the demo, the tests
+//! and the benchmarks. The product uses nothing of it.
+//!
+//! - [`tools`] builds the pinned programs, [`debian`] installs what is missing from Debian.
+//! - [`apiserver`] is etcd and an API server on loopback: for tests that need no node.
+//! - [`cluster`] is a whole single-node Kubernetes in a network namespace of its own.
+//! - [`image`] makes container images without a container engine.
+//! - [`ziti`] runs Ziti on loopback, [`ziti_in_cluster`] in the cluster.
+//! - [`kubernetes`], [`audit`], [`dump`] are helpers for those who test against a cluster.
+
+pub mod apiserver;
+pub mod audit;
+pub mod command;
+#[allow(dead_code, reason = "the cluster uses the rest")]
+mod control_plane;
+pub mod interrupt;
+pub mod kubernetes;
+pub mod paths;
+mod pki;
+pub mod process;
