@@ -4,6 +4,10 @@
 //! API server checks on them, and the words (condition types, reasons, labels,
 //! annotations, finalizers) in which the operator answers. Everybody may use
 //! this room; it does no input or output and knows no clock.
+#![allow(
+    unreachable_pub,
+    reason = "KubeSchema repeats each struct inside a block of its own, where `pub` reaches nobody"
+)]
 
 pub mod edge_router;
 pub mod names;
