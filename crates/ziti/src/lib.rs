@@ -1,1 +1,33 @@
-//! Placeholder.
+//! Everything the Ziti operator says to Ziti: enrollment tokens, trust, keys and
+//! certificates, enrollment, and the Edge Management API.
+//!
+//! Used by the operator, by the agent that runs beside a router, and by tests. This crate
+//! knows nothing of Kubernetes: it imports neither `kube` nor the kinds of the `api` room,
+//! and it takes no decisions about routers. It reports what the network said, in types.
+//!
+//! | module | question it answers |
+//! | --- | --- |
+//! | [`token`] | what does this enrollment token say? |
+//! | [`trust`] | which certificates may speak for this network? |
+//! | [`pki`] | keys, signing requests, and what a certificate says |
+//! | [`enroll`] | redeem a one-time token for an identity |
+//! | [`management`] | read and change the network through the Edge Management API |
+//!
+//! Three rules hold throughout. Secrets (tokens, keys, passwords, session tokens) live in
+//! types that do not print them. Every call has a deadline. TLS trusts exactly what the
+//! caller handed over: there are no default roots and no trust on first use.
+
+pub mod enroll;
+pub mod management;
+pub mod pki;
+pub mod token;
+pub mod trust;
+
+mod http;
+mod pkcs7;
+mod signature;
+mod tls;
+
+pub use jiff::Timestamp;
+pub use secrecy::{ExposeSecret, SecretString};
+pub use url::Url;

@@ -1,0 +1,356 @@
+//! The calls themselves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reqwest::Method;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use snafu::{OptionExt, ensure};
+use url::Url;
+
+use super::edge_router::{EdgeRouterEntity, EdgeRouterPatch, NewEdgeRouter, validate_name};
+use super::error::{InvalidSnafu, ManagementError, UnexpectedSnafu, from_refusal};
+use super::filter::Filter;
+use super::session::{Connection, Credential, Request};
+use crate::http::Reply;
+use crate::trust::CaBundle;
+
+const EDGE_ROUTERS: &str = "/edge-routers";
+const IDENTITIES: &str = "/identities";
+
+/// How a client behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The time of one call, a login that it needs included. Ziti itself gives up after 10 s
+    /// (and may carry the write out afterwards).
+    pub timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What `GET /version` says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Version {
+    /// Such as `v1.6.0`.
+    #[serde(default)]
+    pub version: String,
+    /// Such as `HA_CONTROLLER`; may be empty.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+}
+
+/// A complete list, and when the controller made it, by its own clock.
+#[derive(Debug, Clone)]
+pub struct Listed<T> {
+    /// Every match.
+    pub items: Vec<T>,
+    /// Whole seconds. The expiry of tokens is judged by this, not by the local clock.
+    pub server_time: Option<Timestamp>,
+}
+
+/// How a deletion ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletion {
+    /// It was there, and is gone.
+    Deleted,
+    /// It was not there (with a valid session: a controller of another network also says so).
+    AlreadyGone,
+}
+
+/// One Ziti network, through the management API of its controllers. Cheap to clone; clones
+/// share the session.
+#[derive(Clone)]
+pub struct ManagementClient {
+    connection: Arc<Connection>,
+}
+
+impl fmt::Debug for ManagementClient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ManagementClient")
+    }
+}
+
+impl ManagementClient {
+    /// A client for the controllers at `endpoints` (`https://host:port`), which must prove
+    /// themselves under `ca`. Nothing is sent yet. Without a credential only
+    /// [`Self::version`] works.
+    pub fn new(
+        endpoints: &[Url],
+        ca: &CaBundle,
+        credential: Option<Credential>,
+        options: &Options,
+    ) -> Result<Self, ManagementError> {
+        let connection = Connection::new(endpoints, ca, credential, options.timeout)?;
+        Ok(Self {
+            connection: Arc::new(connection),
+        })
+    }
+
+    /// Version and capabilities of the controller that answers. Needs no credential.
+    pub async fn version(&self) -> Result<Version, ManagementError> {
+        let request = Request {
+            method: Method::GET,
+            path: "/version",
+            query: &[],
+            body: None,
+            authenticated: false,
+        };
+        let reply = self.connection.call(&request).await?;
+        typed(&request, &reply, data(&request, &reply)?)
+    }
+
+    /// The id of the default administrator: it changes with the database of the network and
+    /// with nothing else, so it tells a rebuilt network from the one that was known.
+    /// `None` where the network has none (not yet set up).
+    pub async fn default_admin_id(&self) -> Result<Option<String>, ManagementError> {
+        let filter = Filter::flag("isDefaultAdmin", true).map_err(invalid_filter(IDENTITIES))?;
+        let identities: Listed<Value> = self.list(IDENTITIES, &filter).await?;
+        let id = |identity: &Value| Some(identity.get("id")?.as_str()?.to_owned());
+        Ok(identities.items.iter().find_map(id))
+    }
+
+    /// Every edge router that matches, with its token where it still has one.
+    pub async fn edge_routers(
+        &self,
+        filter: &Filter,
+    ) -> Result<Listed<EdgeRouterEntity>, ManagementError> {
+        self.list(EDGE_ROUTERS, filter).await
+    }
+
+    /// The edge router of exactly this name.
+    pub async fn edge_router_named(
+        &self,
+        name: &str,
+    ) -> Result<Option<EdgeRouterEntity>, ManagementError> {
+        let filter = Filter::equals("name", name).map_err(invalid_filter(EDGE_ROUTERS))?;
+        let routers = self.edge_routers(&filter).await?;
+        Ok(routers.items.into_iter().find(|router| router.name == name))
+    }
+
+    /// The edge router with this id. `None` only on the controller's own word, given to a
+    /// valid session; whether it is still the same network is for the caller to know.
+    pub async fn edge_router(&self, id: &str) -> Result<Option<EdgeRouterEntity>, ManagementError> {
+        let path = entity(EDGE_ROUTERS, id, &Method::GET)?;
+        let request = read(&path, &[]);
+        match self.run(&request).await {
+            Ok(reply) => Ok(Some(typed(&request, &reply, data(&request, &reply)?)?)),
+            Err(ManagementError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Registers an edge router and returns its id. After [`ManagementError::Timeout`] (see
+    /// [`ManagementError::may_have_committed`]) look it up by name and tags before trying
+    /// again: Ziti takes no id from the client.
+    pub async fn create_edge_router(
+        &self,
+        router: &NewEdgeRouter,
+    ) -> Result<String, ManagementError> {
+        let request = write(Method::POST, EDGE_ROUTERS, None);
+        if let Err(error) = validate_name(&router.name) {
+            return InvalidSnafu {
+                call: request.call(),
+                field: "name",
+                reason: error.to_string(),
+            }
+            .fail();
+        }
+        let created = self.post(EDGE_ROUTERS, &json!(router)).await?;
+        let id = created.get("id").and_then(Value::as_str);
+        let id = id.context(UnexpectedSnafu {
+            call: request.call(),
+            status: 201_u16,
+            code: "",
+            message: "there is no id in it",
+        })?;
+        Ok(id.to_owned())
+    }
+
+    /// Changes what `patch` sets, and nothing else. An empty patch sends nothing (a cluster
+    /// answers 500 to it).
+    pub async fn patch_edge_router(
+        &self,
+        id: &str,
+        patch: &EdgeRouterPatch,
+    ) -> Result<(), ManagementError> {
+        if patch.is_empty() {
+            return Ok(());
+        }
+        let path = entity(EDGE_ROUTERS, id, &Method::PATCH)?;
+        self.patch(&path, &json!(patch)).await
+    }
+
+    /// Gives the router a new token. Its certificate can no longer connect from now on, but
+    /// an open connection stays (from Ziti 0.32.1 on). In a cluster only the leader's token
+    /// is safe. Not to be repeated on a mere timeout.
+    pub async fn re_enroll(&self, id: &str) -> Result<(), ManagementError> {
+        let path = entity(EDGE_ROUTERS, id, &Method::POST)?;
+        let path = format!("{path}/re-enroll");
+        self.run(&write(Method::POST, &path, None)).await?;
+        Ok(())
+    }
+
+    /// Removes the router from the network, and with it its connection, its identity and its
+    /// place in policies.
+    pub async fn delete_edge_router(&self, id: &str) -> Result<Deletion, ManagementError> {
+        self.delete(&entity(EDGE_ROUTERS, id, &Method::DELETE)?)
+            .await
+    }
+
+    /// Every member of the collection at `path` that matches. Fails where the controller
+    /// holds rows back or a row cannot be read: half a list would read as "the rest is gone".
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        filter: &Filter,
+    ) -> Result<Listed<T>, ManagementError> {
+        let filter = filter.query();
+        let query = [("filter", filter.as_str())];
+        let request = read(path, &query);
+        let reply = self.run(&request).await?;
+        let mut body = reply.json().unwrap_or_default();
+        let total = body.pointer("/meta/pagination/totalCount");
+        let total = total.and_then(Value::as_u64);
+        let rows = body.get_mut("data").map(Value::take).unwrap_or_default();
+        let items: Vec<T> = typed(&request, &reply, rows)?;
+        ensure!(
+            total.is_none_or(|total| total == items.len() as u64),
+            UnexpectedSnafu {
+                call: request.call(),
+                status: reply.status.as_u16(),
+                code: "",
+                message: format!("{} rows of {total:?}", items.len()),
+            }
+        );
+        Ok(Listed {
+            items,
+            server_time: reply.server_time(),
+        })
+    }
+
+    /// `GET path`: member `data` of the reply. For kinds that have no call of their own.
+    pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, ManagementError> {
+        let request = read(path, query);
+        let reply = self.run(&request).await?;
+        data(&request, &reply)
+    }
+
+    /// `POST path`: member `data` of the reply. Never repeated.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ManagementError> {
+        let request = write(Method::POST, path, Some(body.clone()));
+        let reply = self.run(&request).await?;
+        data(&request, &reply)
+    }
+
+    /// `PATCH path` with the keys of `body`; a key with `null` counts as absent.
+    pub async fn patch(&self, path: &str, body: &Value) -> Result<(), ManagementError> {
+        let request = write(Method::PATCH, path, Some(body.clone()));
+        self.run(&request).await?;
+        Ok(())
+    }
+
+    /// `DELETE path`.
+    pub async fn delete(&self, path: &str) -> Result<Deletion, ManagementError> {
+        match self.run(&write(Method::DELETE, path, None)).await {
+            Ok(_) => Ok(Deletion::Deleted),
+            Err(ManagementError::NotFound { .. }) => Ok(Deletion::AlreadyGone),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn run(&self, request: &Request<'_>) -> Result<Reply, ManagementError> {
+        let reply = self.connection.call(request).await?;
+        if reply.status.is_success() {
+            Ok(reply)
+        } else {
+            Err(from_refusal(&request.call(), &reply))
+        }
+    }
+}
+
+fn read<'a>(path: &'a str, query: &'a [(&'a str, &'a str)]) -> Request<'a> {
+    Request {
+        method: Method::GET,
+        path,
+        query,
+        body: None,
+        authenticated: true,
+    }
+}
+
+fn write(method: Method, path: &str, body: Option<Value>) -> Request<'_> {
+    Request {
+        method,
+        path,
+        query: &[],
+        body,
+        authenticated: true,
+    }
+}
+
+/// `collection/id`. Ziti's ids are letters, digits and a few marks; anything else would be
+/// another path.
+fn entity(collection: &str, id: &str, method: &Method) -> Result<String, ManagementError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~');
+    ensure!(
+        !id.is_empty() && id.chars().all(allowed) && !id.starts_with('.'),
+        InvalidSnafu {
+            call: super::Call {
+                method: method.clone(),
+                path: collection.to_owned()
+            },
+            field: "id",
+            reason: format!("{id:?} is not an id of a Ziti entity"),
+        }
+    );
+    Ok(format!("{collection}/{id}"))
+}
+
+fn invalid_filter(path: &'static str) -> impl Fn(super::FilterError) -> ManagementError {
+    move |error| ManagementError::Invalid {
+        call: super::Call {
+            method: Method::GET,
+            path: path.to_owned(),
+        },
+        field: "filter".to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+fn data(request: &Request<'_>, reply: &Reply) -> Result<Value, ManagementError> {
+    reply.data().with_context(|| UnexpectedSnafu {
+        call: request.call(),
+        status: reply.status.as_u16(),
+        code: "",
+        message: format!(
+            "there is no `data` in a body of type {}",
+            reply.media_type()
+        ),
+    })
+}
+
+fn typed<T: DeserializeOwned>(
+    request: &Request<'_>,
+    reply: &Reply,
+    data: Value,
+) -> Result<T, ManagementError> {
+    // What the parser says is dropped: it may quote a value, and rows carry tokens.
+    serde_json::from_value(data)
+        .ok()
+        .with_context(|| UnexpectedSnafu {
+            call: request.call(),
+            status: reply.status.as_u16(),
+            code: "",
+            message: format!("`data` is not a {}", std::any::type_name::<T>()),
+        })
+}

@@ -1,0 +1,21 @@
+//! The Edge Management API (`/edge/management/v1`): what the operator reads and changes on a
+//! Ziti network.
+//!
+//! [`ManagementClient`] holds one network: its endpoints, its trust, its credential and the
+//! session that goes with it. It logs in when it must, stays with one controller while that
+//! one works (a session is known only to the controller that gave it), and never repeats a
+//! write. What a call came to is a [`ManagementError`], told apart by what can be done.
+
+mod client;
+mod edge_router;
+mod error;
+mod filter;
+mod session;
+
+pub use client::{Deletion, Listed, ManagementClient, Options, Version};
+pub use edge_router::{
+    EdgeRouterEntity, EdgeRouterPatch, NameError, NewEdgeRouter, SYNC_DONE, validate_name,
+};
+pub use error::{Call, ErrorKind, ManagementError};
+pub use filter::{Filter, FilterError};
+pub use session::Credential;
