@@ -18,3 +18,4 @@ pub mod kubernetes;
 pub mod paths;
 mod pki;
 pub mod process;
+pub mod ziti;
