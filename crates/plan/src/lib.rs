@@ -1,1 +1,32 @@
-//! Placeholder.
+//! Every decision of the operator, and every object that it renders: observed
+//! facts in, a plan out.
+//!
+//! Nothing here reads, writes, waits, asks the time or rolls dice; `now` comes
+//! in with the facts. Token texts never come in at all: the planner knows a
+//! token by its digest, and whoever applies the plan has the text. So a plan
+//! can be printed, logged and compared.
+//!
+//! - [`network`] decides for a `ZitiNetwork`;
+//! - [`edge_router`] decides for one `EdgeRouter`, from what the network says;
+//! - [`set`] decides for a `ZitiRouter`, from what the cluster says.
+//!
+//! A failed read is a value (for example [`edge_router::NetworkFacts::Unusable`]),
+//! never an empty list: doubt plans nothing.
+
+pub mod conditions;
+pub mod edge_router;
+pub mod network;
+pub mod set;
+pub mod token;
+
+/// Whose installation this is, and what it runs by default.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The id of this installation, put on everything that it makes on a
+    /// network.
+    pub install_id: String,
+    /// Image that holds `ziti-agent`.
+    pub agent_image: String,
+    /// Image of a router where the ZitiRouter names none.
+    pub router_image: String,
+}

@@ -1,0 +1,146 @@
+//! Conditions by the Kubernetes conventions: a transition time moves only when
+//! the status flips, and an unchanged condition is left as it is.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// The three values of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truth {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It cannot be told.
+    Unknown,
+}
+
+impl Truth {
+    /// The word that stands in the object.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for Truth {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// The longest message that is stored, in bytes.
+const MAX_MESSAGE: usize = 1024;
+
+/// The conditions of one object, being brought up to date.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    list: Vec<Condition>,
+    generation: Option<i64>,
+    now: Timestamp,
+    set: Vec<&'static str>,
+}
+
+impl Conditions {
+    /// Start from the conditions that the object has.
+    pub fn new(current: &[Condition], generation: Option<i64>, now: Timestamp) -> Self {
+        Self { list: current.to_vec(), generation, now, set: Vec::new() }
+    }
+
+    /// Say what holds now.
+    pub fn set(&mut self, type_: &'static str, truth: Truth, reason: &str, message: impl Into<String>) {
+        let mut message = message.into();
+        self.set.push(type_);
+        if message.len() > MAX_MESSAGE {
+            let end = message.floor_char_boundary(MAX_MESSAGE - 4);
+            message.truncate(end);
+            message.push_str(" …");
+        }
+        let mut next = Condition {
+            type_: type_.to_owned(),
+            status: truth.as_str().to_owned(),
+            reason: reason.to_owned(),
+            message,
+            observed_generation: self.generation,
+            last_transition_time: Time(self.now),
+        };
+        match self.list.iter_mut().find(|have| have.type_ == type_) {
+            Some(have) => {
+                if have.status == next.status {
+                    next.last_transition_time = have.last_transition_time.clone();
+                }
+                *have = next;
+            }
+            None => self.list.push(next),
+        }
+    }
+
+    /// Whether the condition was set since this was made, rather than being
+    /// left as it was found.
+    pub fn was_set(&self, type_: &str) -> bool {
+        self.set.contains(&type_)
+    }
+
+    /// The time at which the facts were gathered.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The condition of this type, if there is one.
+    pub fn get(&self, type_: &str) -> Option<&Condition> {
+        find(&self.list, type_)
+    }
+
+    /// Whether the condition of this type is there and true.
+    pub fn is_true(&self, type_: &str) -> bool {
+        is_true(&self.list, type_)
+    }
+
+    /// The list to store, in a stable order.
+    pub fn into_vec(mut self) -> Vec<Condition> {
+        self.list.sort_by(|a, b| a.type_.cmp(&b.type_));
+        self.list
+    }
+}
+
+/// The condition of this type, if there is one.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether the condition of this type is there and true.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|condition| condition.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_transition_time_moves_only_on_a_flip() {
+        let mut first = Conditions::new(&[], Some(1), at(10));
+        first.set("Ready", Truth::False, "Waiting", "waits");
+        let first = first.into_vec();
+        let mut same = Conditions::new(&first, Some(1), at(20));
+        same.set("Ready", Truth::False, "Waiting", "waits");
+        assert_eq!(same.into_vec(), first);
+        let mut flipped = Conditions::new(&first, Some(1), at(20));
+        flipped.set("Ready", Truth::True, "Ready", "is ready");
+        assert_eq!(flipped.into_vec()[0].last_transition_time, Time(at(20)));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_at_a_character() {
+        let mut conditions = Conditions::new(&[], None, at(0));
+        conditions.set("Ready", Truth::False, "Long", "é".repeat(2000));
+        assert!(conditions.into_vec()[0].message.len() <= MAX_MESSAGE);
+    }
+}

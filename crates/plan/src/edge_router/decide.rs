@@ -1,0 +1,180 @@
+//! The decision for an object that is not being deleted.
+
+use super::desired::{changes, name_fault, tags_are_of_object, wanted, wanted_tags};
+use super::status::Draft;
+use super::{Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, token, wanted_name};
+use api::edge_router::{Enrollment, Intent, IntentAct};
+use api::{AdoptionPolicy, names, reasons};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// Decide what to do for an `EdgeRouter`, and what to say of it.
+pub fn plan(facts: &Facts) -> Plan {
+    let object = facts.object;
+    if object.metadata.deletion_timestamp.is_some() {
+        return delete::plan(facts);
+    }
+    match &object.spec.enrollment {
+        Enrollment::Provided(_) => token::plan_provided(facts),
+        Enrollment::Managed(_) => plan_managed(facts),
+    }
+}
+
+/// The router that this object stands for, as found on the network.
+pub(super) enum Found<'a> {
+    /// One that carries our tags, or that this object may take over.
+    Ours(&'a Entity),
+    /// One that is not ours.
+    Foreign(&'a Entity),
+    /// None.
+    Nowhere,
+}
+
+/// Find the router: by recorded id, then by ownership tag, then by name.
+pub(super) fn find<'a>(facts: &Facts, view: &'a View) -> Found<'a> {
+    let install = &facts.settings.install_id;
+    let recorded = facts.object.status.as_ref().and_then(|status| status.id.as_ref());
+    let by_id = view.entities.iter().find(|entity| Some(&entity.id) == recorded);
+    let by_tag = || view.entities.iter().find(|entity| tags_are_of_object(&entity.tags, facts.object, install));
+    let name = wanted_name(facts.object);
+    let by_name = || view.entities.iter().find(|entity| entity.name == name);
+    match by_id.or_else(by_tag).or_else(by_name) {
+        None => Found::Nowhere,
+        Some(entity)
+            if tags_are_of_object(&entity.tags, facts.object, install)
+                || facts.object.spec.adoption_policy == AdoptionPolicy::ByName =>
+        {
+            Found::Ours(entity)
+        }
+        Some(entity) => Found::Foreign(entity),
+    }
+}
+
+/// Why the network cannot be written to for this object, if it cannot.
+pub(super) fn network_fault<'a>(facts: &'a Facts) -> Result<&'a View, Problem> {
+    match &facts.network {
+        NetworkFacts::NotReferenced => Err(Problem::new(
+            reasons::INVALID_SPEC,
+            "spec.networkRef is missing: name the ZitiNetwork in which the router is to be registered",
+        )),
+        NetworkFacts::NoCredential(_) => Err(Problem::new(
+            reasons::NO_CREDENTIAL,
+            "the ZitiNetwork has no credential, so no router can be registered: set its spec.credential, or provide the token",
+        )),
+        NetworkFacts::Unusable(problem) => Err(problem.clone()),
+        NetworkFacts::Known(view) => match recorded_identity(facts) {
+            Some(recorded) if recorded != view.identity && !view.identity_confirmed => Err(Problem::new(
+                reasons::NETWORK_CHANGED,
+                format!(
+                    "this router is registered in network {recorded}, and network {} answers now: nothing is created or \
+                     deleted. Point the ZitiNetwork back at the right controller; if the new network is meant, annotate the \
+                     ZitiNetwork with {}={}",
+                    view.identity,
+                    names::ANNOTATION_CONFIRM_NETWORK,
+                    view.identity
+                ),
+            )),
+            _ => Ok(view),
+        },
+    }
+}
+
+/// The network in which this router is recorded, if it is.
+pub(super) fn recorded_identity<'a>(facts: &'a Facts) -> Option<&'a str> {
+    let status = facts.object.status.as_ref()?;
+    status.id.as_ref()?;
+    status.network_identity.as_deref()
+}
+
+fn plan_managed(facts: &Facts) -> Plan {
+    let mut draft = Draft::new(facts);
+    let name = wanted_name(facts.object);
+    if let Some(fault) = name_fault(&name) {
+        let message = format!("a router cannot be named {name:?} on a Ziti network: {fault}. Choose another spec.name");
+        return draft.not_registered(Problem::new(reasons::NAME_INVALID, message)).finish();
+    }
+    let has_finalizer = facts.object.metadata.finalizers.iter().flatten().any(|f| f == names::FINALIZER_EDGE_ROUTER);
+    if !has_finalizer {
+        // Before anything is made elsewhere, so that nothing is left behind.
+        draft.step(Step::AddFinalizer);
+    }
+    let view = match network_fault(facts) {
+        Ok(view) => view,
+        Err(problem) => return draft.network_unusable(problem).finish(),
+    };
+    if recorded_identity(facts).is_some_and(|recorded| recorded != view.identity) {
+        // A person confirmed the new network: what is recorded is of the old.
+        draft.forget_registration();
+    }
+    match find(facts, view) {
+        Found::Ours(entity) => {
+            draft.registered(entity, view);
+            claim_or_update(facts, entity, &mut draft);
+            token::plan_managed(facts, view, entity, &mut draft);
+            draft.finish()
+        }
+        Found::Foreign(entity) => draft.not_registered(name_taken(facts, entity)).finish(),
+        Found::Nowhere => plan_absent(facts, view, draft),
+    }
+}
+
+fn claim_or_update(facts: &Facts, entity: &Entity, draft: &mut Draft) {
+    let install = &facts.settings.install_id;
+    if !is_ours(entity, facts.object, install) {
+        // Tags alone and first: from here on the router is this object's, and
+        // what differs is put right in the next round.
+        let mut tags = entity.tags.clone();
+        tags.extend(wanted_tags(facts.object, install));
+        draft.step(Step::Claim { id: entity.id.clone(), tags });
+        return;
+    }
+    let changes = changes(entity, &wanted(facts.object, install));
+    if !changes.is_empty() {
+        draft.step(Step::Update { id: entity.id.clone(), changes });
+    }
+}
+
+fn name_taken(facts: &Facts, entity: &Entity) -> Problem {
+    let owner = match (entity.tags.get(names::TAG_INSTALL), entity.tags.get(names::TAG_NAMESPACE), entity.tags.get(names::TAG_NAME)) {
+        (Some(install), Some(namespace), Some(name)) if install != &facts.settings.install_id => {
+            format!("it belongs to EdgeRouter {namespace}/{name} of installation {install}")
+        }
+        (Some(_), Some(namespace), Some(name)) => format!("it belongs to EdgeRouter {namespace}/{name}"),
+        _ => "it was not made by this operator".to_owned(),
+    };
+    Problem::new(
+        reasons::NAME_TAKEN,
+        format!(
+            "the network has a router {:?} (id {}) already, and {owner}. It is left as it is. Rename this object, set \
+             spec.namePattern of the ZitiNetwork, or set adoptionPolicy: ByName to take it over",
+            entity.name, entity.id
+        ),
+    )
+}
+
+/// There is no such router on the network: register it, or ask.
+fn plan_absent(facts: &Facts, view: &View, mut draft: Draft) -> Plan {
+    let annotations = facts.object.metadata.annotations.as_ref();
+    if let Some(id) = draft.recorded_id() {
+        let confirmed = annotations.and_then(|a| a.get(names::ANNOTATION_CONFIRM_MISSING)) == Some(&id);
+        if view.many_missing && !confirmed {
+            return draft
+                .not_registered(Problem::new(
+                    reasons::ENTITY_MISSING,
+                    format!(
+                        "router {id} is no longer on the network, and so are too many others to be chance: nothing is made. Look at \
+                         the network; to register this router anew, annotate it with {}={id}",
+                        names::ANNOTATION_CONFIRM_MISSING
+                    ),
+                ))
+                .finish();
+        }
+        draft.forget_registration();
+    }
+    let wanted = wanted(facts.object, &facts.settings.install_id);
+    if draft.intent_act() != Some(IntentAct::Create) {
+        let intent = Intent { act: IntentAct::Create, previous_token: None, recorded_at: Time(facts.now) };
+        draft.step(Step::RecordIntent { intent, re_enrollment: false });
+    }
+    draft.step(Step::Create(wanted));
+    draft.registering().finish()
+}

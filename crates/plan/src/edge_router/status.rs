@@ -1,0 +1,305 @@
+//! Puts the facts about one router into words: the status being drafted while
+//! the decision is taken.
+
+use super::{Entity, Facts, Plan, Problem, SecretFacts, Step, View};
+use crate::conditions::{Conditions, Truth};
+use crate::token::TokenFacts;
+use api::edge_router::{AgentReport, IntentAct};
+use api::reasons::{self, types};
+use api::{EdgeRouterStatus, names};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// A plan being drafted.
+pub(super) struct Draft {
+    steps: Vec<Step>,
+    status: EdgeRouterStatus,
+    conditions: Conditions,
+    requeue: Option<SignedDuration>,
+    watch_closely: bool,
+    agent: Option<AgentReport>,
+    /// Leave Ready as it is.
+    keep: bool,
+    wanted_name: String,
+    secret_name: String,
+}
+
+impl Draft {
+    pub(super) fn new(facts: &Facts) -> Self {
+        let mut status = facts.object.status.clone().unwrap_or_default();
+        let generation = facts.object.metadata.generation;
+        let conditions = Conditions::new(&status.conditions, generation, facts.now);
+        status.observed_generation = generation;
+        let agent = status.agent.take();
+        let name = facts.object.metadata.name.as_deref().unwrap_or_default();
+        Self {
+            steps: Vec::new(),
+            status,
+            conditions,
+            requeue: None,
+            watch_closely: false,
+            agent,
+            keep: false,
+            wanted_name: super::wanted_name(facts.object),
+            secret_name: names::enrollment_secret(name),
+        }
+    }
+
+    pub(super) fn step(&mut self, step: Step) {
+        if let Step::RecordIntent { intent, re_enrollment } = &step {
+            self.status.intent = Some(intent.clone());
+            if *re_enrollment {
+                self.status.last_re_enrollment = Some(intent.recorded_at.clone());
+            }
+        }
+        self.steps.push(step);
+    }
+
+    pub(super) fn look_again(&mut self, after: SignedDuration) {
+        self.requeue = Some(self.requeue.map_or(after, |have| have.min(after)));
+    }
+
+    pub(super) fn recorded_id(&self) -> Option<String> {
+        self.status.id.clone()
+    }
+
+    pub(super) fn intent_act(&self) -> Option<IntentAct> {
+        self.status.intent.as_ref().map(|intent| intent.act)
+    }
+
+    /// What was recorded no longer holds: the network or the router is another.
+    pub(super) fn forget_registration(&mut self) {
+        self.status.id = None;
+        self.status.network_identity = None;
+        self.status.fingerprint = None;
+        self.status.online_pod = None;
+        self.status.token_expiry = None;
+    }
+
+    pub(super) fn not_registered(mut self, problem: Problem) -> Self {
+        self.conditions.set(types::REGISTERED, Truth::False, problem.reason, problem.message);
+        self
+    }
+
+    /// The network cannot be asked. What is known stays: an outage is told
+    /// once, by the ZitiNetwork, and not by each router.
+    pub(super) fn network_unusable(mut self, problem: Problem) -> Self {
+        let known = self.status.id.is_some() && self.conditions.get(types::READY).is_some();
+        if !known {
+            self.conditions.set(types::REGISTERED, Truth::False, problem.reason, problem.message);
+        } else if problem.reason == reasons::NETWORK_NOT_READY {
+            self.keep = true;
+        } else {
+            self.conditions.set(types::READY, Truth::False, problem.reason, problem.message);
+        }
+        self
+    }
+
+    pub(super) fn registering(mut self) -> Self {
+        let message = format!("router {:?} is being registered", self.wanted_name);
+        self.conditions.set(types::REGISTERED, Truth::False, reasons::PENDING, message);
+        self.watch_closely = true;
+        self
+    }
+
+    /// The router is on the network under our name.
+    pub(super) fn registered(&mut self, entity: &Entity, view: &View) {
+        let settled = match &self.status.intent {
+            Some(intent) if intent.act == IntentAct::ReEnroll => {
+                // Done when another token stands there, or somebody redeemed it.
+                let token = entity.token.as_ref().map(|token| token.digest.as_str());
+                token.is_some() && token != intent.previous_token.as_deref() || entity.online
+            }
+            _ => true,
+        };
+        if settled {
+            self.status.intent = None;
+        }
+        self.status.id = Some(entity.id.clone());
+        self.status.network_identity = Some(view.identity.clone());
+        let message = format!("router {:?} is registered with id {}", entity.name, entity.id);
+        self.conditions.set(types::REGISTERED, Truth::True, reasons::REGISTERED, message);
+        self.seen(entity, view.fresh);
+    }
+
+    /// What the network shows of the router itself.
+    fn seen(&mut self, entity: &Entity, fresh: bool) {
+        self.status.fingerprint.clone_from(&entity.fingerprint);
+        if entity.version.is_some() {
+            self.status.router_version.clone_from(&entity.version);
+        }
+        if entity.hostname.is_some() {
+            self.status.hostname.clone_from(&entity.hostname);
+        }
+        let pod = self.agent.as_ref().filter(|agent| agent.is_enrolled()).map(|agent| agent.pod_uid.clone());
+        if entity.online && entity.synced && entity.verified {
+            let message = format!("router {:?} is connected and in sync", entity.name);
+            self.conditions.set(types::ONLINE, Truth::True, reasons::ONLINE, message);
+            if fresh {
+                self.status.online_pod = pod;
+            }
+        } else if entity.online {
+            let message = format!("router {:?} is connected and not in sync yet", entity.name);
+            self.conditions.set(types::ONLINE, Truth::False, reasons::SYNCING, message);
+            self.watch_closely = true;
+        } else {
+            let message = format!("router {:?} is not connected", entity.name);
+            self.conditions.set(types::ONLINE, Truth::False, reasons::OFFLINE, message);
+            self.status.online_pod = None;
+            self.watch_closely |= pod.is_some();
+        }
+    }
+
+    pub(super) fn enrolled(&mut self, entity: &Entity) {
+        self.status.token_expiry = None;
+        let message = format!("router {:?} holds its identity", entity.name);
+        self.conditions.set(types::ENROLLED, Truth::True, reasons::ENROLLED, message);
+    }
+
+    /// The token was redeemed and no pod of ours has said that it holds the
+    /// certificate: a router run by somebody else, or one about to report.
+    pub(super) fn enrolled_elsewhere(&mut self, entity: &Entity) {
+        self.status.token_expiry = None;
+        let message = format!("router {:?} is enrolled; it has not connected yet", entity.name);
+        self.conditions.set(types::ENROLLED, Truth::True, reasons::ENROLLED, message);
+        self.watch_closely = true;
+    }
+
+    pub(super) fn identity_lost(&mut self, what: &str, next: &str) {
+        self.watch_closely = true;
+        let message = format!("{what}: {next}. The router keeps its id");
+        self.conditions.set(types::ENROLLED, Truth::False, reasons::IDENTITY_LOST, message);
+    }
+
+    pub(super) fn not_enrolled(&mut self, problem: Problem) {
+        self.conditions.set(types::ENROLLED, Truth::False, problem.reason, problem.message);
+    }
+
+    /// The token is in the Secret, or about to be.
+    pub(super) fn token_waits(&mut self, token: &TokenFacts, agent: Option<&AgentReport>) {
+        self.watch_closely = true;
+        self.status.token_expiry = token.expires_at.map(Time);
+        if let Some(end) = token.expires_at {
+            self.look_again(end.duration_since(self.now()).max(SignedDuration::from_secs(1)));
+        }
+        let failing = agent.filter(|agent| !agent.is_enrolled() && agent.reason != reasons::TOKEN_MISSING);
+        if let Some(agent) = failing {
+            let reason = agent_reason(&agent.reason);
+            let said = agent.message.clone().unwrap_or_else(|| agent.reason.clone());
+            self.conditions.set(types::ENROLLED, Truth::False, reason, format!("the pod could not enroll: {said}"));
+        } else {
+            let message = format!("the token waits in Secret {}", self.secret_name);
+            self.conditions.set(types::ENROLLED, Truth::False, reasons::TOKEN_READY, message);
+        }
+    }
+
+    pub(super) fn provided(&mut self, token: &TokenFacts) {
+        self.status.id = Some(token.subject.clone());
+        let message = format!("the provided token is for router {}", token.subject);
+        self.conditions.set(types::REGISTERED, Truth::True, reasons::PROVIDED, message);
+        self.conditions.set(types::ONLINE, Truth::Unknown, reasons::UNKNOWN, "the network cannot be asked without a credential");
+    }
+
+    pub(super) fn provided_problem(mut self, problem: Problem) -> Self {
+        // A router that holds its identity needs no token.
+        if self.conditions.is_true(types::ENROLLED) {
+            return self;
+        }
+        self.conditions.set(types::REGISTERED, Truth::False, problem.reason, problem.message.clone());
+        self.conditions.set(types::ENROLLED, Truth::False, problem.reason, problem.message);
+        self
+    }
+
+    pub(super) fn provided_enrolled(&mut self, entity: Option<&Entity>) {
+        self.status.token_expiry = None;
+        self.conditions.set(types::ENROLLED, Truth::True, reasons::ENROLLED, "the router holds its identity");
+        self.provided_online(entity);
+    }
+
+    pub(super) fn provided_online(&mut self, entity: Option<&Entity>) {
+        if let Some(entity) = entity {
+            self.seen(entity, true);
+        } else {
+            self.status.fingerprint = self.agent.as_ref().and_then(|agent| agent.fingerprint.clone());
+        }
+    }
+
+    /// Keep a token from its pod, and say why.
+    pub(super) fn withhold(mut self, facts: &Facts, problem: Problem) -> Self {
+        if facts.secret.digest().is_some() && facts.secret != SecretFacts::Foreign {
+            self.step(Step::EmptyToken);
+        }
+        self.not_enrolled(problem);
+        self
+    }
+
+    pub(super) fn deleting(mut self, what: &str) -> Self {
+        self.conditions.set(types::READY, Truth::False, reasons::DELETING, what);
+        self
+    }
+
+    pub(super) fn deletion_blocked(mut self, problem: &Problem) -> Self {
+        self.conditions.set(types::READY, Truth::False, problem.reason, problem.message.clone());
+        self.watch_closely = true;
+        self
+    }
+
+    fn now(&self) -> Timestamp {
+        self.conditions.now()
+    }
+
+    /// The finished plan. Ready says the first thing that is missing.
+    pub(super) fn finish(mut self) -> Plan {
+        if !self.conditions.was_set(types::READY) && !self.keep {
+            summarize(&mut self.conditions);
+        }
+        self.status.conditions = self.conditions.into_vec();
+        Plan { steps: self.steps, status: self.status, requeue: self.requeue, watch_closely: self.watch_closely }
+    }
+}
+
+/// Ready is the first of the others that does not hold.
+fn summarize(conditions: &mut Conditions) {
+    for type_ in [types::REGISTERED, types::ENROLLED, types::ONLINE] {
+        let Some(condition) = conditions.get(type_).cloned() else {
+            conditions.set(types::READY, Truth::False, reasons::PENDING, "not looked at yet");
+            return;
+        };
+        // Without a credential nobody can tell whether it is online; the
+        // identity is then all that there is to wait for.
+        let unknown = type_ == types::ONLINE && condition.reason == reasons::UNKNOWN;
+        if condition.status != Truth::True.as_str() && !unknown {
+            conditions.set(types::READY, Truth::False, &condition.reason, condition.message);
+            return;
+        }
+    }
+    conditions.set(types::READY, Truth::True, reasons::READY, "the router does its work");
+}
+
+/// The status to write when a step failed.
+pub fn after_failure(plan: &Plan, failed: &Step, problem: &Problem, generation: Option<i64>, now: Timestamp) -> EdgeRouterStatus {
+    let mut status = plan.status.clone();
+    let mut conditions = Conditions::new(&status.conditions, generation, now);
+    if matches!(failed, Step::Create(_) | Step::Claim { .. }) {
+        conditions.set(types::REGISTERED, Truth::False, problem.reason, problem.message.clone());
+    }
+    conditions.set(types::READY, Truth::False, problem.reason, problem.message.clone());
+    status.conditions = conditions.into_vec();
+    status
+}
+
+/// The constant for a reason that an agent gave; anything else is a refusal.
+fn agent_reason(said: &str) -> &'static str {
+    [
+        reasons::TOKEN_MISSING,
+        reasons::TOKEN_MALFORMED,
+        reasons::TOKEN_SPENT,
+        reasons::TOKEN_EXPIRED,
+        reasons::IDENTITY_MISMATCH,
+        reasons::CONTROLLER_UNREACHABLE,
+        reasons::CONTROLLER_NOT_TRUSTED,
+    ]
+    .into_iter()
+    .find(|known| *known == said)
+    .unwrap_or(reasons::TOKEN_REFUSED)
+}
