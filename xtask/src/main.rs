@@ -1,2 +1,69 @@
-//! Placeholder.
-fn main() {}
+//! The commands of a working day, as `cargo xtask <command>`. Each is thin: what it does lies in
+//! `crates/testbed`, what it shows lies in [`output`].
+
+mod cluster_commands;
+mod output;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use testbed::{cluster, interrupt};
+
+/// The commands of a working day.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Builds the pinned programs (Kubernetes, etcd, CoreDNS, Helm, Ziti) into the cache.
+    Tools,
+    /// Starts a local single-node Kubernetes, or what of it does not run.
+    Up(Place),
+    /// Ends a local Kubernetes and removes all that it left.
+    Down {
+        #[command(flatten)]
+        place: Place,
+        /// Ends every cluster in the cache.
+        #[arg(long, conflicts_with_all = ["name", "dir"])]
+        all: bool,
+    },
+}
+
+/// Which local cluster.
+#[derive(Debug, Clone, Args)]
+struct Place {
+    /// The cluster's name; several live side by side.
+    #[arg(long, default_value = cluster::DEFAULT_NAME)]
+    name: String,
+    /// Where its state goes, instead of `run/<name>` in the cache.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let outcome = tokio::runtime::Runtime::new()
+        .context("starting the runtime")
+        .and_then(|runtime| runtime.block_on(run(Cli::parse())));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> Result<()> {
+    interrupt::listen()?;
+    match cli.command {
+        Command::Tools => cluster_commands::tools().await,
+        Command::Up(place) => cluster_commands::up(place).await,
+        Command::Down { place, all } => cluster_commands::down(place, all).await,
+    }
+}

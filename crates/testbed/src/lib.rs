@@ -10,12 +10,16 @@
 
 pub mod apiserver;
 pub mod audit;
+pub mod cluster;
 pub mod command;
-#[allow(dead_code, reason = "the cluster uses the rest")]
 mod control_plane;
+pub mod debian;
+pub mod image;
 pub mod interrupt;
 pub mod kubernetes;
 pub mod paths;
 mod pki;
 pub mod process;
+pub mod progress;
+pub mod tools;
 pub mod ziti;

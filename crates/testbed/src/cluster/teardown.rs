@@ -1,0 +1,163 @@
+//! Ending a cluster: nothing of it may be left, whatever state it was in. Order matters: who
+//! restarts things ends first, then what it started, then mounts, which only go when nobody is in
+//! them, then cgroups and the network.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::cgroups;
+use super::layout::Layout;
+use super::network;
+use crate::kubernetes;
+use crate::paths;
+use crate::process::Running;
+use crate::progress::Step;
+
+/// How long each part may take before `down` gives up and says what is left.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Who ends in this order; all others after them.
+const FIRST: [&str; 2] = ["kubelet", "kube-controller-manager"];
+
+pub(super) async fn run(layout: &Layout, step: &Step) -> Result<()> {
+    let mut programs = layout.records().all();
+    programs.sort_by_key(|program| !FIRST.contains(&program.name.as_str()));
+    for program in programs.iter().filter(|program| is_first(program)) {
+        step.say(&format!("ending {}", program.name));
+        program.stop(Duration::from_secs(3))?;
+    }
+
+    step.say("ending pods");
+    let shims = containerd_shims(layout);
+    let sockets = shim_sockets(layout);
+    for shim in &shims {
+        // A shim that dies first cannot report its container's end, which nobody wants to know.
+        let _ = kill(Pid::from_raw(*shim), Signal::SIGKILL);
+    }
+    kubernetes::poll("the pods' processes to end", PATIENCE, async || {
+        let left = cgroups::kill_all(&layout.cgroup())? + containerd_shims(layout).len();
+        Ok((left == 0).then_some(()))
+    })
+    .await?;
+
+    for program in programs.iter().filter(|program| !is_first(program)) {
+        step.say(&format!("ending {}", program.name));
+        // The API server waits long for watches that hang; its data is about to be removed.
+        program.stop(Duration::from_secs(1))?;
+    }
+
+    step.say("mounts, cgroups and network");
+    for socket in sockets {
+        // The shim's own clean-up did not run.
+        let _ = fs::remove_file(socket);
+    }
+    unmount_below(&layout.dir)?;
+    kubernetes::poll("the cgroups to be empty", PATIENCE, async || {
+        Ok(cgroups::remove(&layout.cgroup())?.then_some(()))
+    })
+    .await?;
+    network::remove(layout)?;
+    remove_traces(layout);
+    fs::remove_dir_all(&layout.dir).with_context(|| format!("removing {}", layout.dir.display()))
+}
+
+fn is_first(program: &Running) -> bool {
+    FIRST.contains(&program.name.as_str())
+}
+
+/// The shims of this cluster's containerd, by the address in their command line. They are in no
+/// record, since containerd starts them, and in no cgroup of ours.
+fn containerd_shims(layout: &Layout) -> Vec<i32> {
+    let socket = layout.containerd_socket();
+    let socket = socket.to_string_lossy();
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse::<i32>().ok()?;
+            let arguments = fs::read(entry.path().join("cmdline")).ok()?;
+            let arguments = String::from_utf8_lossy(&arguments).into_owned();
+            let mut arguments = arguments.split('\0');
+            let program = arguments.next()?;
+            (program.ends_with("containerd-shim-runc-v2")
+                && arguments.any(|argument| argument == socket))
+            .then_some(pid)
+        })
+        .collect()
+}
+
+/// The sockets of the shims, which lie below `/run/containerd/s` under a hash. Each bundle names
+/// its own.
+fn shim_sockets(layout: &Layout) -> Vec<PathBuf> {
+    let bundles = layout
+        .containerd_state()
+        .join("io.containerd.runtime.v2.task/k8s.io");
+    let Ok(entries) = fs::read_dir(bundles) else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.path().join("address")).ok())
+        .filter_map(|address| Some(PathBuf::from(address.trim().strip_prefix("unix://")?)))
+        .filter(|socket| socket.starts_with("/run/containerd/s"))
+        .collect()
+}
+
+/// Unmounts everything below a directory, the innermost first.
+fn unmount_below(dir: &Path) -> Result<()> {
+    for target in mounts_below(dir)?.iter().rev() {
+        if umount2(target, MntFlags::empty()).is_err() {
+            // Somebody still looks into it: it goes when they leave.
+            umount2(target, MntFlags::MNT_DETACH)
+                .with_context(|| format!("unmounting {}", target.display()))?;
+        }
+    }
+    let left = mounts_below(dir)?;
+    if !left.is_empty() {
+        bail!("still mounted: {left:?}");
+    }
+    Ok(())
+}
+
+/// What is mounted below a directory, in the order in which it was mounted.
+fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
+    let info = paths::read(Path::new("/proc/self/mountinfo"))?;
+    Ok(info
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        // The kernel writes blanks and the like in octal.
+        .map(|target| PathBuf::from(target.replace("\\040", " ").replace("\\011", "\t")))
+        .filter(|target| target != dir && target.starts_with(dir))
+        .collect())
+}
+
+/// What the programs put outside our directory, by fixed paths of theirs. Best effort: what is
+/// left does no harm.
+fn remove_traces(layout: &Layout) {
+    let remove_if = |dir: &str, ours: &dyn Fn(&Path) -> bool| {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if ours(&entry.path()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    };
+    remove_if("/var/log/containers", &|path| {
+        fs::read_link(path).is_ok_and(|target| target.starts_with(&layout.dir))
+    });
+    // `<network>-<64 digits of the container>-<interface>`; another network's name may begin like
+    // ours.
+    let network = format!("{}-", layout.cni_network());
+    remove_if("/var/lib/cni/results", &|path| {
+        path.file_name()
+            .and_then(|name| name.to_str()?.strip_prefix(&network)?.split_once('-'))
+            .is_some_and(|(id, _)| id.len() == 64)
+    });
+}

@@ -1,0 +1,95 @@
+//! `cargo xtask tools`, `up` and `down`.
+
+use anyhow::Result;
+use testbed::cluster::Cluster;
+use testbed::progress::{Progress, Step};
+use testbed::{debian, tools};
+
+use crate::{Place, output};
+
+/// Builds the pinned programs.
+pub(crate) async fn tools() -> Result<()> {
+    let progress = Progress::new(2);
+    prepare(&progress).await
+}
+
+/// Starts a cluster.
+pub(crate) async fn up(place: Place) -> Result<()> {
+    let progress = Progress::new(3);
+    prepare(&progress).await?;
+    let cluster = start(&progress, &place).await?;
+    output::timings(&progress);
+    output::heading("Go on");
+    output::line(format!(
+        "  export KUBECONFIG={}",
+        cluster.kubeconfig().display()
+    ));
+    output::line("  kubectl get nodes");
+    output::line("  cargo xtask down");
+    Ok(())
+}
+
+/// Ends a cluster, or all.
+pub(crate) async fn down(place: Place, all: bool) -> Result<()> {
+    let names = if all {
+        Cluster::names()?
+    } else {
+        vec![place.name.clone()]
+    };
+    let progress = Progress::new(names.len());
+    for name in names {
+        progress
+            .step(&format!("end cluster {name}"), async |step| {
+                Ok(((), end(step, &name, &place).await?.to_owned()))
+            })
+            .await?;
+    }
+    Ok(())
+}
+
+async fn end(step: &Step, name: &str, place: &Place) -> Result<&'static str> {
+    let there = match &place.dir {
+        Some(dir) => Cluster::down_dir(dir, step).await?,
+        None => Cluster::down(name, step).await?,
+    };
+    Ok(if there {
+        "nothing is left"
+    } else {
+        "there was none"
+    })
+}
+
+/// The two steps with which every command that runs something begins.
+pub(crate) async fn prepare(progress: &Progress) -> Result<()> {
+    progress
+        .step("Debian packages", async |step| {
+            let installed = debian::install(step)?;
+            let detail = if installed.is_empty() {
+                "all are there".to_owned()
+            } else {
+                format!("{} installed", installed.len())
+            };
+            Ok(((), detail))
+        })
+        .await?;
+    progress
+        .step("pinned programs", async |step| {
+            let detail = match tools::build(step)? {
+                0 => "all are in the cache".to_owned(),
+                built => format!("{built} built"),
+            };
+            Ok(((), detail))
+        })
+        .await
+}
+
+/// Starts the cluster as a step.
+pub(crate) async fn start(progress: &Progress, place: &Place) -> Result<Cluster> {
+    progress
+        .step("Kubernetes", async |step| {
+            let cluster = Cluster::up(&place.name, place.dir.clone(), step).await?;
+            let detail = format!("cluster {} is ready", place.name);
+            Ok((cluster, detail))
+        })
+        .await
+}
