@@ -21,7 +21,7 @@ pub(crate) fn heading(text: &str) {
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     let mut table = Table::new();
     table
-        .load_preset(presets::NOTHING)
+        .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(header.iter().copied());
     for row in rows {

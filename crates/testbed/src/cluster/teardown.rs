@@ -142,22 +142,35 @@ fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
 /// What the programs put outside our directory, by fixed paths of theirs. Best effort: what is
 /// left does no harm.
 fn remove_traces(layout: &Layout) {
-    let remove_if = |dir: &str, ours: &dyn Fn(&Path) -> bool| {
-        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-            if ours(&entry.path()) {
-                let _ = fs::remove_file(entry.path());
-            }
+    for link in entries("/var/log/containers") {
+        if fs::read_link(&link).is_ok_and(|target| target.starts_with(&layout.dir)) {
+            let _ = fs::remove_file(link);
         }
-    };
-    remove_if("/var/log/containers", &|path| {
-        fs::read_link(path).is_ok_and(|target| target.starts_with(&layout.dir))
-    });
-    // `<network>-<64 digits of the container>-<interface>`; another network's name may begin like
-    // ours.
+    }
+    // Results of CNI: `<network>-<id of the pod's sandbox>-<interface>`. That of the loopback
+    // interface has the same id and a network name that is everybody's.
     let network = format!("{}-", layout.cni_network());
-    remove_if("/var/lib/cni/results", &|path| {
-        path.file_name()
-            .and_then(|name| name.to_str()?.strip_prefix(&network)?.split_once('-'))
-            .is_some_and(|(id, _)| id.len() == 64)
-    });
+    let results = entries("/var/lib/cni/results");
+    let ids: Vec<&str> = results
+        .iter()
+        .filter_map(|path| path.file_name()?.to_str()?.strip_prefix(&network))
+        .filter_map(|rest| rest.split('-').next())
+        // Another network's name may begin like ours.
+        .filter(|id| id.len() == 64)
+        .collect();
+    for path in &results {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if ids.iter().any(|id| name.contains(id)) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn entries(dir: &str) -> Vec<PathBuf> {
+    fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect()
 }
