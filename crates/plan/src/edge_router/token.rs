@@ -155,11 +155,6 @@ pub(super) fn plan_provided(facts: &Facts) -> Plan {
         NetworkFacts::Unusable(problem) => return draft.network_unusable(problem.clone()).finish(),
     };
     let agent = report(facts);
-    let used = agent.is_some_and(|agent| {
-        agent.is_enrolled()
-            && agent.router_id.as_deref() == Some(token.subject.as_str())
-            && agent.token_digest.as_deref().is_none_or(|digest| digest == token.digest)
-    });
     let entity = match &facts.network {
         NetworkFacts::Known(_) => match network_fault(facts) {
             Ok(view) => view.entities.iter().find(|entity| entity.id == token.subject).map(Some).ok_or(()),
@@ -167,6 +162,14 @@ pub(super) fn plan_provided(facts: &Facts) -> Plan {
         },
         _ => Ok(None),
     };
+    // Another token for a router that holds its identity is a wish to enroll it
+    // anew; it is heeded where the router is not known to be online.
+    let online = entity.ok().flatten().is_some_and(|entity| entity.online && entity.verified);
+    let used = agent.is_some_and(|agent| {
+        agent.is_enrolled()
+            && agent.router_id.as_deref() == Some(token.subject.as_str())
+            && (online || agent.token_digest.as_deref().is_none_or(|digest| digest == token.digest))
+    });
     draft.provided(&token);
     if used {
         if facts.secret.digest().is_some() {

@@ -1,1 +1,209 @@
-//! Placeholder.
+//! Decides for a `ZitiRouter`: who its members are, what they run, when one
+//! more may start, which pod is replaced next, and what goes when a member
+//! goes.
+//!
+//! The controller observes [`Facts`] live, calls [`plan`], applies the steps in
+//! their order, stops at the first that fails, and is called again when
+//! something changed. [`render`] makes the objects, [`member`] gathers what is
+//! known of each member, [`rollout`] picks the next pod to replace,
+//! [`teardown`] takes everything away, [`status`] says how it stands.
+
+pub mod applied;
+pub mod config;
+mod decide;
+pub mod member;
+pub mod render;
+mod rollout;
+mod status;
+mod teardown;
+mod validate;
+
+pub use decide::plan;
+pub use status::after_failure;
+pub use validate::member_network_name;
+
+use crate::Settings;
+use crate::edge_router::Problem;
+use api::edge_router::AgentReport;
+use api::{EdgeRouter, ZitiRouter, ZitiRouterStatus};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+
+/// Everything that was observed, read live and in this order: the StatefulSet
+/// before the pods, so that a pod which is not there was not wanted either.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The object, with its last status.
+    pub object: &'a ZitiRouter,
+    /// This installation.
+    pub settings: &'a Settings,
+    /// The network referred to.
+    pub network: Network,
+    /// The EdgeRouters that carry the set's label.
+    pub edge_routers: Vec<EdgeRouter>,
+    /// The StatefulSet.
+    pub stateful_set: Option<StatefulSet>,
+    /// Services that carry the set's label.
+    pub services: Vec<Service>,
+    /// ConfigMaps that carry the set's label.
+    pub config_maps: Vec<ConfigMap>,
+    /// Pods that carry the set's label.
+    pub pods: Vec<Pod>,
+    /// Volume claims that carry the set's label.
+    pub claims: Vec<PersistentVolumeClaim>,
+    /// The Secret `<name>-tokens`.
+    pub tokens: TokensSecret,
+    /// Digest of the token that waits in each EdgeRouter's own Secret, by the
+    /// EdgeRouter's name.
+    pub waiting_tokens: BTreeMap<String, String>,
+    /// Digests of the tokens that a person gave, by member; `None` where tokens
+    /// are managed.
+    pub provided: Option<Result<BTreeMap<String, String>, Problem>>,
+    /// Digests in the Secret `<name>-provided-tokens`, if it exists.
+    pub provided_copy: Option<BTreeMap<String, String>>,
+    /// The operator's clock.
+    pub now: Timestamp,
+}
+
+/// The network that a set refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// None.
+    NotReferenced,
+    /// One that does not exist.
+    Missing(Problem),
+    /// One that exists.
+    Found {
+        /// Why it cannot be used now, if it cannot.
+        fault: Option<Problem>,
+        /// How members are named on it.
+        name_pattern: Option<String>,
+        /// The controllers that routers shall dial, where the network says so.
+        control_endpoints: Vec<String>,
+        /// Whether it can be asked who is online.
+        has_credential: bool,
+    },
+}
+
+/// The Secret from which the pods get their tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TokensSecret {
+    /// It does not exist.
+    #[default]
+    Absent,
+    /// It exists and the operator did not make it.
+    Foreign,
+    /// It exists; the digest of the token under each key, `None` where empty.
+    Ours(BTreeMap<String, Option<String>>),
+}
+
+/// What is to be done, and what to say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What to do, in this order.
+    pub steps: Vec<Step>,
+    /// The status to write.
+    pub status: ZitiRouterStatus,
+    /// When to look again although nothing happened.
+    pub requeue: Option<SignedDuration>,
+}
+
+/// One act.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Put our finalizer on the object.
+    AddFinalizer,
+    /// Bring a Service in line.
+    ApplyService(Box<Service>),
+    /// Bring a ConfigMap in line.
+    ApplyConfigMap(Box<ConfigMap>),
+    /// Copy the tokens written in the object into a Secret.
+    CopyProvidedTokens,
+    /// Create an EdgeRouter, or bring its spec in line.
+    ApplyEdgeRouter(Box<EdgeRouter>),
+    /// Pass on what a pod reported.
+    ReportAgent {
+        /// The EdgeRouter.
+        edge_router: String,
+        /// The report.
+        report: AgentReport,
+    },
+    /// Write the Secret from which the pods get their tokens.
+    WriteTokens(TokenWrite),
+    /// Bring the StatefulSet in line.
+    ApplyStatefulSet(Box<StatefulSet>),
+    /// Replace a pod.
+    DeletePod {
+        /// Its name.
+        name: String,
+        /// Its uid: no other pod of that name is meant.
+        uid: String,
+        /// Why, for the event.
+        why: String,
+    },
+    /// Delete the StatefulSet and, by that, its pods.
+    DeleteStatefulSet {
+        /// Its uid.
+        uid: String,
+    },
+    /// Say that no pod runs with this identity any more.
+    ReleaseInUse {
+        /// The EdgeRouter.
+        edge_router: String,
+        /// Its resource version.
+        resource_version: String,
+        /// The finalizers that stay.
+        finalizers: Vec<String>,
+    },
+    /// Delete an EdgeRouter.
+    DeleteEdgeRouter {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+    /// Delete a Service.
+    DeleteService {
+        /// Its name.
+        name: String,
+    },
+    /// Delete a ConfigMap that no pod uses.
+    DeleteConfigMap {
+        /// Its name.
+        name: String,
+    },
+    /// Delete a volume claim.
+    DeleteClaim {
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
+    /// Take our finalizer off.
+    ReleaseFinalizer,
+}
+
+/// A write of the Secret `<name>-tokens`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenWrite {
+    /// Keys to set: empty, or to the token that waits in this EdgeRouter's own
+    /// Secret.
+    pub set: BTreeMap<String, TokenValue>,
+    /// Keys to remove.
+    pub remove: Vec<String>,
+}
+
+/// The value of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenValue {
+    /// Nothing. The key is there all the same: an absent one becomes a folder
+    /// in the pod and stays one.
+    Empty,
+    /// The token with this digest.
+    Waiting {
+        /// Digest of the token.
+        digest: String,
+    },
+}

@@ -1,0 +1,81 @@
+//! Whether an object is as we want it, so that a steady state costs no write.
+//!
+//! Two tests, since neither is enough. The hash of what we want, kept in an
+//! annotation, finds a field that we no longer want. The comparison finds what
+//! somebody else changed: everything that we want must be there; what the
+//! server added by default may be there too.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// Annotation with the hash of the object as we want it.
+pub const ANNOTATION_APPLIED: &str = "openziti.io/applied-hash";
+
+/// A short hash of anything that can be written as JSON.
+pub fn hash(value: &impl Serialize) -> String {
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    hex::encode(&Sha256::digest(text)[..8])
+}
+
+/// Put the hash of the object on the object.
+pub fn stamp<T: Serialize + DeserializeOwned + Clone>(object: &T) -> T {
+    let Ok(mut json) = serde_json::to_value(object) else {
+        return object.clone();
+    };
+    let digest = hash(&json);
+    if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
+        let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(serde_json::Map::new()));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.insert(ANNOTATION_APPLIED.to_owned(), Value::String(digest));
+        }
+    }
+    serde_json::from_value(json).unwrap_or_else(|_| object.clone())
+}
+
+/// Whether the actual object has everything that the wanted (and stamped) one
+/// says.
+pub fn is_applied<T: Serialize>(wanted: &T, actual: &T) -> bool {
+    match (serde_json::to_value(wanted), serde_json::to_value(actual)) {
+        (Ok(wanted), Ok(actual)) => holds(&wanted, &actual),
+        _ => false,
+    }
+}
+
+fn holds(wanted: &Value, actual: &Value) -> bool {
+    match (wanted, actual) {
+        (Value::Object(wanted), Value::Object(actual)) => wanted.iter().all(|(key, value)| match actual.get(key) {
+            Some(actual) => holds(value, actual),
+            // The server drops empty maps, empty lists and nulls.
+            None => is_empty(value),
+        }),
+        (Value::Array(wanted), Value::Array(actual)) => {
+            wanted.len() == actual.len() && wanted.iter().zip(actual).all(|(wanted, actual)| holds(wanted, actual))
+        }
+        _ => wanted == actual,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.values().all(is_empty),
+        Value::Array(list) => list.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_the_server_adds_is_no_difference_and_what_is_changed_is() {
+        let wanted = json!({"spec": {"ports": [{"port": 1}], "labels": {}}});
+        assert!(holds(&wanted, &json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}]}, "status": {}})));
+        assert!(!holds(&wanted, &json!({"spec": {"ports": [{"port": 2}]}})));
+        assert!(!holds(&wanted, &json!({"spec": {"ports": [{"port": 1}, {"port": 2}]}})));
+    }
+}

@@ -1,0 +1,360 @@
+//! The objects of a set, as they should be.
+
+use super::applied::{hash, stamp};
+use super::config::{
+    CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE, dns_names, ip_addresses, router_config,
+};
+use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER, labels};
+use super::{Facts, Network, member_network_name};
+use api::edge_router::{EdgeRouterSpec, Enrollment, ManagedEnrollment, ProvidedEnrollment};
+use api::router::{IdentityStorage, TunnelMode};
+use api::{EdgeRouter, SecretKeyRef, ZitiRouter, names};
+use k8s_openapi::api::apps::v1::{
+    StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec, StatefulSetUpdateStrategy,
+};
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
+    ObjectFieldSelector, PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Service, ServicePort, ServiceSpec,
+    TCPSocketAction, Volume, VolumeMount, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::Resource;
+use std::collections::BTreeMap;
+
+/// User and group of the stock router image, which own the identity.
+const ROUTER_USER: i64 = 2171;
+/// Stands for an image that the operator chose, so that another default is no
+/// change of the template.
+const OPERATORS_CHOICE: &str = "chosen-by-the-operator";
+
+fn set_name(object: &ZitiRouter) -> &str {
+    object.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn namespace(object: &ZitiRouter) -> &str {
+    object.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// The ZitiRouter as owner of everything that it makes.
+pub fn owner(object: &ZitiRouter) -> OwnerReference {
+    OwnerReference {
+        api_version: ZitiRouter::api_version(&()).into_owned(),
+        kind: ZitiRouter::kind(&()).into_owned(),
+        name: set_name(object).to_owned(),
+        uid: object.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// Metadata of an object of the set; only our own labels, since children that
+/// inherit a parent's tracking label are pruned by GitOps tools.
+pub fn metadata(object: &ZitiRouter, name: &str, member: Option<&str>) -> ObjectMeta {
+    let mut labels = labels(set_name(object));
+    if let Some(member) = member {
+        labels.insert(names::LABEL_MEMBER.to_owned(), member.to_owned());
+    }
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: object.metadata.namespace.clone(),
+        labels: Some(labels),
+        owner_references: Some(vec![owner(object)]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The Service by which one member is reached.
+pub fn service(object: &ZitiRouter, member: &str) -> Service {
+    let port = |name: &str, number: u16| ServicePort {
+        name: Some(name.to_owned()),
+        port: i32::from(number),
+        target_port: Some(IntOrString::Int(i32::from(number))),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    };
+    stamp(&Service {
+        metadata: metadata(object, member, Some(member)),
+        spec: Some(ServiceSpec {
+            type_: Some("ClusterIP".to_owned()),
+            selector: Some(BTreeMap::from([("statefulset.kubernetes.io/pod-name".to_owned(), member.to_owned())])),
+            ports: Some(vec![port("edge", object.spec.edge.port), port("link", object.spec.link.port)]),
+            // Other routers dial as soon as the controller names this one,
+            // which is before its pod is Ready.
+            publish_not_ready_addresses: Some(true),
+            ..ServiceSpec::default()
+        }),
+        ..Service::default()
+    })
+}
+
+/// The ConfigMap with the configuration. Its name carries a hash of its
+/// content: a container that restarts by itself cannot pick up a change that
+/// has not been rolled out to it.
+pub fn config_map(object: &ZitiRouter) -> ConfigMap {
+    let config = router_config(&object.spec, namespace(object));
+    let text = serde_saphyr::to_string(&config).unwrap_or_default();
+    let name = format!("{}-config-{}", set_name(object), &hash(&text)[..8]);
+    ConfigMap {
+        metadata: metadata(object, &name, None),
+        data: Some(BTreeMap::from([(CONFIG_FILE.to_owned(), text)])),
+        immutable: Some(true),
+        ..ConfigMap::default()
+    }
+}
+
+/// The EdgeRouter of one member, without finalizers and resource version.
+pub fn edge_router(facts: &Facts, member: &str) -> EdgeRouter {
+    let object = facts.object;
+    let spec = &object.spec;
+    let pattern = match &facts.network {
+        Network::Found { name_pattern, .. } => name_pattern.as_deref(),
+        Network::NotReferenced | Network::Missing(_) => None,
+    };
+    let enrollment = if spec.tokens.is_some() || spec.tokens_secret_ref.is_some() {
+        let secret = spec.tokens_secret_ref.as_ref().map(|reference| reference.name.clone());
+        let name = secret.unwrap_or_else(|| names::provided_tokens_secret(set_name(object)));
+        Enrollment::Provided(ProvidedEnrollment { secret_key_ref: SecretKeyRef { name, key: member.to_owned() } })
+    } else {
+        Enrollment::Managed(ManagedEnrollment::default())
+    };
+    EdgeRouter {
+        metadata: metadata(object, member, Some(member)),
+        spec: EdgeRouterSpec {
+            network_ref: spec.network_ref.clone(),
+            name: member_network_name(object, pattern, &facts.settings.install_id, member),
+            role_attributes: spec.role_attributes.clone(),
+            tunneler_enabled: spec.tunnel.mode != TunnelMode::None,
+            cost: spec.cost,
+            no_traversal: spec.no_traversal,
+            tags: BTreeMap::new(),
+            enrollment,
+            deletion_policy: spec.deletion_policy,
+            adoption_policy: spec.adoption_policy,
+        },
+        status: None,
+    }
+}
+
+/// The StatefulSet of all members. `replicas` is decided elsewhere.
+pub fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> StatefulSet {
+    let object = facts.object;
+    let wanted = pod_template(facts, config_map, OPERATORS_CHOICE, object.spec.image.as_deref().unwrap_or(OPERATORS_CHOICE));
+    let template_hash = hash(&wanted);
+    let (agent_image, router_image) = images(facts, &template_hash);
+    let mut metadata = metadata(object, set_name(object), None);
+    metadata.annotations = Some(BTreeMap::from([(names::ANNOTATION_TEMPLATE.to_owned(), template_hash)]));
+    let selector = BTreeMap::from([(names::LABEL_SET.to_owned(), set_name(object).to_owned())]);
+    stamp(&StatefulSet {
+        metadata,
+        spec: Some(StatefulSetSpec {
+            replicas: Some(replicas),
+            service_name: Some(set_name(object).to_owned()),
+            // Members do not wait for each other; the operator decides who may
+            // start, who is replaced and what becomes of volumes.
+            pod_management_policy: Some("Parallel".to_owned()),
+            update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".to_owned()), rolling_update: None }),
+            persistent_volume_claim_retention_policy: Some(StatefulSetPersistentVolumeClaimRetentionPolicy {
+                when_deleted: Some("Retain".to_owned()),
+                when_scaled: Some("Retain".to_owned()),
+            }),
+            selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
+            template: pod_template(facts, config_map, &agent_image, &router_image),
+            volume_claim_templates: Some(vec![claim_template(object)]),
+            ..StatefulSetSpec::default()
+        }),
+        status: None,
+    })
+}
+
+/// The images of agent and router: those that run, unless the template changes
+/// anyway. An upgrade of the operator is no reason to restart a router.
+fn images(facts: &Facts, template_hash: &str) -> (String, String) {
+    let settings = facts.settings;
+    let wanted_router = facts.object.spec.image.clone();
+    let running = facts.stateful_set.as_ref().filter(|set| {
+        let annotations = set.metadata.annotations.as_ref();
+        annotations.and_then(|annotations| annotations.get(names::ANNOTATION_TEMPLATE)).map(String::as_str) == Some(template_hash)
+    });
+    let template = running.and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
+    let image = |containers: Option<&Vec<Container>>, name: &str| {
+        containers.into_iter().flatten().find(|container| container.name == name).and_then(|container| container.image.clone())
+    };
+    let agent = image(template.and_then(|spec| spec.init_containers.as_ref()), ENROLL_CONTAINER);
+    let router = image(template.map(|spec| &spec.containers), ROUTER_CONTAINER);
+    (
+        agent.unwrap_or_else(|| settings.agent_image.clone()),
+        wanted_router.or(router).unwrap_or_else(|| settings.router_image.clone()),
+    )
+}
+
+fn claim_template(object: &ZitiRouter) -> PersistentVolumeClaim {
+    let IdentityStorage::PersistentVolumeClaim(claim) = &object.spec.identity_storage;
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some("identity".to_owned()),
+            labels: Some(labels(set_name(object))),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            storage_class_name: claim.storage_class_name.clone(),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some(BTreeMap::from([("storage".to_owned(), Quantity(claim.size.clone()))])),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn pod_template(facts: &Facts, config_map: &str, agent_image: &str, router_image: &str) -> PodTemplateSpec {
+    let object = facts.object;
+    let set = set_name(object);
+    let volume = |name: &str| Volume { name: name.to_owned(), ..Volume::default() };
+    PodTemplateSpec {
+        metadata: Some(ObjectMeta { labels: Some(labels(set)), ..ObjectMeta::default() }),
+        spec: Some(PodSpec {
+            init_containers: Some(vec![enroll_container(facts, agent_image)]),
+            containers: vec![router_container(object, router_image)],
+            // A router asks nothing of the Kubernetes API.
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                run_as_user: Some(ROUTER_USER),
+                run_as_group: Some(ROUTER_USER),
+                fs_group: Some(ROUTER_USER),
+                fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+                ..PodSecurityContext::default()
+            }),
+            volumes: Some(vec![
+                Volume {
+                    config_map: Some(ConfigMapVolumeSource { name: config_map.to_owned(), ..ConfigMapVolumeSource::default() }),
+                    ..volume("config")
+                },
+                Volume {
+                    secret: Some(SecretVolumeSource {
+                        secret_name: Some(names::tokens_secret(set)),
+                        default_mode: Some(0o440),
+                        ..SecretVolumeSource::default()
+                    }),
+                    ..volume("tokens")
+                },
+                Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume("tmp") },
+            ]),
+            ..PodSpec::default()
+        }),
+    }
+}
+
+fn pod_name_env() -> Vec<EnvVar> {
+    vec![EnvVar {
+        name: "POD_NAME".to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { field_path: "metadata.name".to_owned(), api_version: None }),
+            ..EnvVarSource::default()
+        }),
+        value: None,
+    }]
+}
+
+fn restricted() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+        ..SecurityContext::default()
+    }
+}
+
+fn mount(name: &str, path: &str) -> VolumeMount {
+    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+}
+
+/// The init container that turns a token into an identity on the volume.
+fn enroll_container(facts: &Facts, image: &str) -> Container {
+    let object = facts.object;
+    let mut args: Vec<String> =
+        ["enroll", "--identity-dir", IDENTITY_DIR, "--token-file", TOKEN_FILE].into_iter().map(str::to_owned).collect();
+    for name in dns_names(&object.spec, "$(POD_NAME)", namespace(object)) {
+        args.extend(["--dns".to_owned(), name]);
+    }
+    for address in ip_addresses(&object.spec) {
+        args.extend(["--ip".to_owned(), address]);
+    }
+    if let Network::Found { control_endpoints, .. } = &facts.network {
+        for endpoint in control_endpoints {
+            args.extend(["--endpoint".to_owned(), endpoint.clone()]);
+        }
+    }
+    // Where the operator registers the routers it alone decides which identity
+    // is right; where a person gives tokens, a token for another router than
+    // the volume's is a mistake that must not cost a sound identity.
+    let managed = object.spec.tokens.is_none() && object.spec.tokens_secret_ref.is_none();
+    args.extend(["--on-mismatch".to_owned(), if managed { "replace" } else { "refuse" }.to_owned()]);
+    let quantity = |text: &str| Quantity(text.to_owned());
+    Container {
+        name: ENROLL_CONTAINER.to_owned(),
+        image: Some(image.to_owned()),
+        command: Some(vec!["/usr/local/bin/ziti-agent".to_owned()]),
+        args: Some(args),
+        env: Some(pod_name_env()),
+        resources: Some(ResourceRequirements {
+            requests: Some([("cpu".to_owned(), quantity("10m")), ("memory".to_owned(), quantity("16Mi"))].into()),
+            limits: Some([("memory".to_owned(), quantity("64Mi"))].into()),
+            claims: None,
+        }),
+        security_context: Some(restricted()),
+        termination_message_policy: Some("File".to_owned()),
+        volume_mounts: Some(vec![
+            mount("identity", IDENTITY_DIR),
+            VolumeMount {
+                // Each pod sees its own key and no other.
+                sub_path_expr: Some("$(POD_NAME)".to_owned()),
+                read_only: Some(true),
+                ..mount("tokens", TOKEN_FILE)
+            },
+        ]),
+        ..Container::default()
+    }
+}
+
+/// The stock router.
+fn router_container(object: &ZitiRouter, image: &str) -> Container {
+    let port = |name: &str, number: u16| ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: i32::from(number),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    };
+    let edge_port = i32::from(object.spec.edge.port);
+    Container {
+        name: ROUTER_CONTAINER.to_owned(),
+        image: Some(image.to_owned()),
+        command: Some(["ziti", "router", "run"].map(str::to_owned).to_vec()),
+        args: Some(vec![format!("{CONFIG_DIR}/{CONFIG_FILE}")]),
+        env: Some(pod_name_env()),
+        ports: Some(vec![port("edge", object.spec.edge.port), port("link", object.spec.link.port)]),
+        resources: object.spec.resources.clone(),
+        security_context: Some(restricted()),
+        // Local on purpose: a controller that is away must not unpublish
+        // routers that still forward.
+        readiness_probe: Some(Probe {
+            tcp_socket: Some(TCPSocketAction { port: IntOrString::Int(edge_port), host: None }),
+            period_seconds: Some(2),
+            failure_threshold: Some(3),
+            ..Probe::default()
+        }),
+        volume_mounts: Some(vec![
+            mount("identity", IDENTITY_DIR),
+            VolumeMount { read_only: Some(true), ..mount("config", CONFIG_DIR) },
+            mount("tmp", "/tmp"),
+        ]),
+        ..Container::default()
+    }
+}
