@@ -1,2 +1,68 @@
-//! Placeholder.
-fn main() {}
+//! `ziti-agent`: the command line of the [`agent`] library.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use agent::cli::{Cli, Command, EnrollArgs};
+use agent::disk::RealDisk;
+use agent::enroll::{Request, enroll};
+use agent::report::{Outcome, Report};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+use tracing_subscriber::EnvFilter;
+
+/// One thread: the agent waits more than it works, and its memory counts in every pod.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .json()
+        .flatten_event(true)
+        .with_env_filter(filter)
+        .init();
+    match cli.command {
+        Command::Enroll(args) => run_enroll(&args).await,
+    }
+}
+
+async fn run_enroll(args: &EnrollArgs) -> ExitCode {
+    let report = enroll(&Request::from(args), RealDisk, stopped()).await;
+    publish(&report, &args.termination_log);
+    if report.outcome == Outcome::Failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Turns true at SIGTERM. The first process of a container has no default action for signals:
+/// without this, a pod that waits for a controller takes its whole grace period to go.
+fn stopped() -> watch::Receiver<bool> {
+    let (sender, receiver) = watch::channel(false);
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::spawn(async move {
+                terminate.recv().await;
+                // Nobody listens when the work is done already.
+                let _ = sender.send(true);
+            });
+        }
+        Err(error) => warn!(%error, "cannot listen for SIGTERM"),
+    }
+    receiver
+}
+
+fn publish(report: &Report, termination_log: &Path) {
+    let line = report.to_line();
+    match report.outcome {
+        Outcome::Failed => error!(report = line, "no identity"),
+        Outcome::Enrolled | Outcome::AlreadyEnrolled => info!(report = line, "identity ready"),
+    }
+    // Outside of a pod there is none, and the log has said it.
+    if let Err(error) = std::fs::write(termination_log, format!("{line}\n")) {
+        warn!(%error, path = %termination_log.display(), "cannot write the termination message");
+    }
+}

@@ -156,6 +156,10 @@ impl fmt::Debug for CaBundle {
 
 /// What a person hands over so that a network can be recognized.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each network, and a box would be in everybody's way"
+)]
 pub enum TrustAnchor {
     /// The network's certificate authorities.
     CaBundle(CaBundle),

@@ -10,7 +10,7 @@ use common::{
 use serde_json::json;
 use testbed::ziti::{LocalController, LocalRouter, RouterOptions};
 use ziti::enroll::{EnrollError, enroll_identity, enroll_router};
-use ziti::management::{Credential, ManagementClient, Options};
+use ziti::management::{Credential, EdgeRouterEntity, ManagementClient, Options};
 use ziti::pki::{CertificateFacts, Key, Sans};
 use ziti::token::{EnrollmentMethod, EnrollmentToken};
 use ziti::trust::{CaBundle, TrustAnchor, TrustError};
@@ -33,7 +33,7 @@ async fn a_redeemed_token_makes_a_router_that_gets_online_and_in_sync() {
     let dir = tempfile::tempdir().unwrap();
     write_identity(dir.path(), &key, &identity);
     let router = LocalRouter::start(dir.path(), RouterOptions::default()).unwrap();
-    let entity = router_until(&client, &id, "in service", |r| r.is_in_service()).await;
+    let entity = router_until(&client, &id, "in service", EdgeRouterEntity::is_in_service).await;
     assert!(entity.is_verified);
     assert_eq!(entity.fingerprint.as_ref(), Some(&identity.fingerprint));
     assert!(entity.version.is_some());
@@ -64,7 +64,7 @@ async fn a_lost_volume_is_healed_under_the_same_id() {
     let dir = tempfile::tempdir().unwrap();
     write_identity(dir.path(), &key, &second);
     let _router = LocalRouter::start(dir.path(), RouterOptions::default()).unwrap();
-    let entity = router_until(&client, &id, "in service", |r| r.is_in_service()).await;
+    let entity = router_until(&client, &id, "in service", EdgeRouterEntity::is_in_service).await;
     assert_eq!(entity.fingerprint, Some(second.fingerprint));
 }
 

@@ -176,18 +176,18 @@ impl ManagementClient {
         Ok(id.to_owned())
     }
 
-    /// Changes what `patch` sets, and nothing else. An empty patch sends nothing (a cluster
+    /// Changes what `change` sets, and nothing else. An empty patch sends nothing (a cluster
     /// answers 500 to it).
     pub async fn patch_edge_router(
         &self,
         id: &str,
-        patch: &EdgeRouterPatch,
+        change: &EdgeRouterPatch,
     ) -> Result<(), ManagementError> {
-        if patch.is_empty() {
+        if change.is_empty() {
             return Ok(());
         }
         let path = entity(EDGE_ROUTERS, id, &Method::PATCH)?;
-        self.patch(&path, &json!(patch)).await
+        self.patch(&path, &json!(change)).await
     }
 
     /// Gives the router a new token. Its certificate can no longer connect from now on, but

@@ -47,6 +47,7 @@ pub fn validate_name(name: &str) -> Result<(), NameError> {
 /// default here.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "they are Ziti's")]
 pub struct EdgeRouterEntity {
     /// Given by the network; also the CN of the router's certificates.
     pub id: String,

@@ -218,20 +218,20 @@ impl Connection {
         Ok(reply)
     }
 
-    /// The session at `endpoint`, after a login where there is none, or only the `stale` one.
+    /// The session at `endpoint`, after a login where there is none, or only the `ended` one.
     /// One login at a time: callers that find the session over at once share the next.
     async fn session(
         &self,
         endpoint: usize,
         call: &Call,
-        stale: Option<&SecretString>,
+        ended: Option<&SecretString>,
         deadline: Instant,
     ) -> Result<SecretString, ManagementError> {
         let mut state = self.state.lock().await;
         if let Some(session) = &state.session {
-            let is_stale =
-                stale.is_some_and(|stale| stale.expose_secret() == session.token.expose_secret());
-            if session.endpoint == endpoint && !is_stale {
+            let is_over =
+                ended.is_some_and(|ended| ended.expose_secret() == session.token.expose_secret());
+            if session.endpoint == endpoint && !is_over {
                 return Ok(session.token.clone());
             }
         }

@@ -1,6 +1,7 @@
 //! What the tests against a real controller share.
 
 #![allow(dead_code, reason = "each test file uses its part of it")]
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -100,17 +101,13 @@ pub(crate) async fn redeemed(token: &EnrollmentToken) -> (Key, RouterIdentity) {
 
 /// Writes an identity as the router reads it.
 pub(crate) fn write_identity(dir: &Path, key: &Key, identity: &RouterIdentity) {
-    let endpoints: String = identity
-        .controllers
-        .iter()
-        .map(|endpoint| format!("- {endpoint}\n"))
-        .collect();
+    let endpoints = identity.controllers.join("\n- ");
     for (name, content) in [
         ("ziti-router.key", key.expose_pem()),
         ("ziti-router.cert", &identity.cert_pem),
         ("ziti-router.server.chain.cert", &identity.server_cert_pem),
         ("ziti-router.cas", &identity.ca_pem),
-        ("endpoints", &format!("Endpoints:\n{endpoints}")),
+        ("endpoints", &format!("Endpoints:\n- {endpoints}\n")),
     ] {
         std::fs::write(dir.join(name), content).unwrap();
     }

@@ -1,0 +1,19 @@
+//! What runs beside a Ziti router in its pod. The binary `ziti-agent` is this library with a
+//! command line; nothing else uses it but its tests.
+//!
+//! It knows Ziti and a directory, not Kubernetes: it holds no credential, watches nothing, and
+//! says how it ended in one line of JSON ([`report::Report`]).
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`cli`] | the command line |
+//! | [`enroll`] | what to do about the identity: keep it, replace it, or get one |
+//! | [`volume`] | the identity on disk, written all or nothing |
+//! | [`disk`] | the few file operations that it is written with |
+//! | [`report`] | how it ended, and why |
+
+pub mod cli;
+pub mod disk;
+pub mod enroll;
+pub mod report;
+pub mod volume;
