@@ -1,0 +1,77 @@
+{{/* The name of everything in the release's namespace. */}}
+{{- define "ziti-operator.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of what belongs to no namespace: two releases of one name must not share it. */}}
+{{- define "ziti-operator.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "ziti-operator.name" .) -}}
+{{- end -}}
+
+{{- define "ziti-operator.serviceAccountName" -}}
+{{- default (include "ziti-operator.name" .) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "ziti-operator.selectorLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "ziti-operator.labels" -}}
+{{ include "ziti-operator.selectorLabels" . }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "ziti-operator.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ default $.Chart.AppVersion .tag }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+What the operator may do in the namespaces that it serves. Secrets are read only where an object of
+ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
+*/}}
+{{- define "ziti-operator.rules" -}}
+- apiGroups: [openziti.io]
+  resources: [zitinetworks, zitirouters]
+  verbs: [get, list, watch, patch, update]
+- apiGroups: [openziti.io]
+  resources: [edgerouters]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [openziti.io]
+  resources: [zitinetworks/status, zitirouters/status, edgerouters/status]
+  verbs: [get, patch, update]
+- apiGroups: [openziti.io]
+  resources: [zitinetworks/finalizers, zitirouters/finalizers, edgerouters/finalizers]
+  verbs: [update]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [services, configmaps]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, watch, create, patch, update, delete]
+- apiGroups: [""]
+  resources: [pods, persistentvolumeclaims]
+  verbs: [get, list, watch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
