@@ -62,15 +62,9 @@ pub struct ZitiImages {
 ///
 /// The program is `$ZITI_BIN`, else the pinned one.
 pub fn ziti() -> Result<ZitiImages> {
-    let program = match std::env::var_os("ZITI_BIN").filter(|path| !path.is_empty()) {
-        Some(path) => PathBuf::from(path),
-        None => paths::program("ziti")?,
-    };
-    let version = Cmd::new(&program)
-        .arg("version")
-        .output()
-        .with_context(|| format!("asking {} for its version", program.display()))?;
-    let tag = version.trim().trim_start_matches('v').to_owned();
+    let program = crate::ziti::ziti_bin()?;
+    let version = crate::ziti::version(&program)?;
+    let tag = version.trim_start_matches('v').to_owned();
     let build = |name: &str| {
         Image {
             repository: format!("docker.io/openziti/{name}"),
