@@ -1,7 +1,10 @@
 //! The commands of a working day, as `cargo xtask <command>`. Each is thin: what it does lies in
 //! `crates/testbed`, what it shows lies in [`output`].
 
+mod build;
 mod cluster_commands;
+mod crds;
+mod demo;
 mod output;
 
 use std::path::PathBuf;
@@ -21,6 +24,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// From a bare machine to two enrolled routers: the README's first command.
+    Demo(demo::Demo),
     /// Builds the pinned programs (Kubernetes, etcd, CoreDNS, Helm, Ziti) into the cache.
     Tools,
     /// Starts a local single-node Kubernetes, or what of it does not run.
@@ -32,6 +37,12 @@ enum Command {
         /// Ends every cluster in the cache.
         #[arg(long, conflicts_with_all = ["name", "dir"])]
         all: bool,
+    },
+    /// Generates the chart's CRDs from the kinds.
+    Crds {
+        /// Compares only, and fails when they differ.
+        #[arg(long)]
+        check: bool,
     },
 }
 
@@ -62,6 +73,8 @@ fn main() -> ExitCode {
 async fn run(cli: Cli) -> Result<()> {
     interrupt::listen()?;
     match cli.command {
+        Command::Demo(demo) => demo.run().await,
+        Command::Crds { check } => crds::run(check),
         Command::Tools => cluster_commands::tools().await,
         Command::Up(place) => cluster_commands::up(place).await,
         Command::Down { place, all } => cluster_commands::down(place, all).await,

@@ -15,6 +15,7 @@ pub mod command;
 mod control_plane;
 pub mod debian;
 pub mod dump;
+pub mod environment;
 pub mod image;
 pub mod interrupt;
 pub mod kubernetes;

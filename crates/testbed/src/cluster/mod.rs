@@ -189,6 +189,25 @@ impl Cluster {
         Ok(true)
     }
 
+    /// The resident memory of a program that runs in a pod here, in bytes; of the biggest, where
+    /// there are several. None when there is none.
+    pub fn resident_memory(&self, program: &str) -> Result<Option<u64>> {
+        let resident = |pid: &i32| -> Option<u64> {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let field = |name: &str| {
+                let line = status.lines().find(|line| line.starts_with(name))?;
+                line.split_whitespace().nth(1)
+            };
+            // The kernel cuts names after 15 bytes.
+            let name = field("Name:")?;
+            (name == &program[..program.len().min(15)])
+                .then(|| field("VmRSS:")?.parse::<u64>().ok())?
+                .map(|kibibytes| kibibytes * 1024)
+        };
+        let pods = cgroups::processes(&self.layout.cgroup())?;
+        Ok(pods.iter().filter_map(resident).max())
+    }
+
     async fn wait_node(&self, step: &Step) -> Result<()> {
         step.say("node to be ready");
         let nodes: Api<Node> = Api::all(self.client().await?);
