@@ -6,6 +6,7 @@ mod cluster_commands;
 mod crds;
 mod demo;
 mod output;
+mod test;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ struct Cli {
 enum Command {
     /// From a bare machine to two enrolled routers: the README's first command.
     Demo(demo::Demo),
+    /// Formatting, lints and all tests: what must pass before a change is done.
+    Test(test::Test),
     /// Builds the pinned programs (Kubernetes, etcd, CoreDNS, Helm, Ziti) into the cache.
     Tools,
     /// Starts a local single-node Kubernetes, or what of it does not run.
@@ -62,7 +65,9 @@ fn main() -> ExitCode {
         .context("starting the runtime")
         .and_then(|runtime| runtime.block_on(run(Cli::parse())));
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        // What is wrong is said already.
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             output::failure(&error);
             ExitCode::FAILURE
@@ -70,13 +75,16 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(cli: Cli) -> Result<()> {
+/// Runs a command; returns whether all is well.
+async fn run(cli: Cli) -> Result<bool> {
     interrupt::listen()?;
     match cli.command {
-        Command::Demo(demo) => demo.run().await,
-        Command::Crds { check } => crds::run(check),
-        Command::Tools => cluster_commands::tools().await,
-        Command::Up(place) => cluster_commands::up(place).await,
-        Command::Down { place, all } => cluster_commands::down(place, all).await,
+        Command::Demo(demo) => demo.run().await?,
+        Command::Test(test) => return test.run().await,
+        Command::Crds { check } => crds::run(check)?,
+        Command::Tools => cluster_commands::tools().await?,
+        Command::Up(place) => cluster_commands::up(place).await?,
+        Command::Down { place, all } => cluster_commands::down(place, all).await?,
     }
+    Ok(true)
 }

@@ -1,0 +1,266 @@
+//! `cargo xtask test`: everything that must hold, in one command. It starts and ends all it needs,
+//! goes on after a failure so that one run tells all, and sums up in its last line.
+
+mod plan;
+mod tally;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use testbed::cluster::Cluster;
+use testbed::command::Cmd;
+use testbed::environment::Environment;
+use testbed::image::{self, Archive};
+use testbed::progress::{Progress, Step};
+use testbed::{dump, interrupt, operator_install};
+
+use self::plan::{Stage, Targets};
+use self::tally::Tally;
+use crate::{build, cluster_commands, crds, output};
+
+/// The cluster of the tests; the demo's stays untouched.
+const CLUSTER: &str = "test";
+/// Whose pods and logs are shown when an end-to-end stage fails.
+const DUMPED: [&str; 2] = [operator_install::RELEASE, "ziti"];
+
+/// Formatting, lints and all tests.
+#[derive(Debug, Args)]
+pub(crate) struct Test {
+    /// The inner loop: no cluster and no Ziti, about a minute when warm.
+    #[arg(long)]
+    fast: bool,
+    /// Runs only tests whose name contains this.
+    #[arg(long)]
+    filter: Option<String>,
+}
+
+impl Test {
+    /// Runs it; returns whether all is well.
+    pub(crate) async fn run(&self) -> Result<bool> {
+        let mut run = Run {
+            progress: Progress::new(if self.fast { 4 } else { 11 }),
+            tally: Tally::new()?,
+            filter: self.filter.clone(),
+            problems: Vec::new(),
+        };
+        let targets = Targets::read()?;
+        if !self.fast {
+            run.attempt(async |run| cluster_commands::prepare(&run.progress).await)
+                .await;
+        }
+        run.checks().await;
+        run.tests("unit and property tests", Stage::Fast, &targets, &[])
+            .await;
+        if !self.fast {
+            run.tests(
+                "tests against Ziti and the API server",
+                Stage::Local,
+                &targets,
+                &[],
+            )
+            .await;
+            run.end_to_end(&targets).await;
+        }
+        Ok(run.conclude())
+    }
+}
+
+/// A run, and what was found so far.
+struct Run {
+    progress: Progress,
+    tally: Tally,
+    filter: Option<String>,
+    problems: Vec<anyhow::Error>,
+}
+
+impl Run {
+    /// Does one thing unless the person has interrupted; remembers its failure.
+    async fn attempt<T>(&mut self, work: impl AsyncFnOnce(&mut Self) -> Result<T>) -> Option<T> {
+        if interrupt::is_set() {
+            return None;
+        }
+        match work(self).await {
+            Ok(value) => Some(value),
+            Err(error) => {
+                output::failure(&error);
+                self.problems.push(error);
+                None
+            }
+        }
+    }
+
+    async fn checks(&mut self) {
+        let cargo = |args: &'static [&'static str]| {
+            async move |run: &mut Self| run.quiet_step(args[0], args).await
+        };
+        self.attempt(cargo(&["fmt", "--all", "--check"])).await;
+        self.attempt(cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+        .await;
+        self.attempt(async |run| {
+            run.progress
+                .step("CRDs are as generated", async |_| {
+                    crds::run(true)?;
+                    Ok(((), String::new()))
+                })
+                .await
+        })
+        .await;
+    }
+
+    async fn quiet_step(&self, title: &str, args: &[&str]) -> Result<()> {
+        self.progress
+            .step(title, async |step| {
+                build::cargo()?
+                    .args(args)
+                    .timeout(Duration::from_mins(40))
+                    .lines(|_, line| step.say(line.trim()))?;
+                Ok(((), String::new()))
+            })
+            .await
+    }
+
+    /// Runs the tests of a stage and adds them up.
+    async fn tests(
+        &mut self,
+        title: &str,
+        stage: Stage,
+        targets: &Targets,
+        env: &[(&'static str, String)],
+    ) {
+        self.attempt(async |run| {
+            let Run {
+                progress,
+                tally,
+                filter,
+                ..
+            } = run;
+            progress
+                .step(title, async |step| {
+                    let summary = tally.run(stage, targets, filter.as_deref(), env, step)?;
+                    Ok(((), summary))
+                })
+                .await
+        })
+        .await;
+    }
+
+    async fn end_to_end(&mut self, targets: &Targets) {
+        let Some(operator) = self
+            .attempt(async |run| {
+                run.progress
+                    .step("operator's image", async |step| {
+                        Ok((build::operator_image(step)?, String::new()))
+                    })
+                    .await
+            })
+            .await
+        else {
+            return;
+        };
+        let cluster = self.attempt(async |run| cluster(&run.progress).await).await;
+        if let Some(cluster) = cluster {
+            let problems = self.problems.len();
+            if let Some(environment) = self
+                .attempt(async |run| stage(&run.progress, &cluster, &operator).await)
+                .await
+            {
+                let variables = environment.variables();
+                self.tests("end-to-end tests", Stage::EndToEnd, targets, &variables)
+                    .await;
+            }
+            if self.problems.len() > problems && !interrupt::is_set() {
+                for namespace in DUMPED {
+                    output::line(dump::namespace(&cluster.kubeconfig(), namespace));
+                }
+            }
+        }
+        // Also after an interruption: nothing may be left running.
+        let interrupted = interrupt::is_set();
+        interrupt::clear();
+        self.attempt(async |run| {
+            run.progress
+                .step("end the cluster", async |step| {
+                    Cluster::down(CLUSTER, step).await?;
+                    Ok(((), String::new()))
+                })
+                .await
+        })
+        .await;
+        if interrupted {
+            self.problems.push(anyhow::anyhow!("interrupted"));
+        }
+    }
+
+    /// Prints times, problems and the sum, which is the last line.
+    fn conclude(self) -> bool {
+        output::timings(&self.progress);
+        if !self.problems.is_empty() {
+            output::heading("What failed");
+            for problem in &self.problems {
+                output::line(format!("  {problem}"));
+            }
+        }
+        let (passed, mut failed) = self.tally.sum();
+        if failed == 0 && !self.problems.is_empty() {
+            // A check that is no test (formatting, a build, the cluster) must not read as success.
+            failed = self.problems.len();
+        }
+        output::line(format!("\n{passed} passed, {failed} failed"));
+        failed == 0 && passed > 0
+    }
+}
+
+/// Starts the cluster anew: what an interrupted run left goes first.
+async fn cluster(progress: &Progress) -> Result<Cluster> {
+    progress
+        .step("cluster", async |step| {
+            Cluster::down(CLUSTER, step).await?;
+            Ok((Cluster::up(CLUSTER, None, step).await?, String::new()))
+        })
+        .await
+}
+
+/// Brings images into the cluster and plays the demo on it as on one that exists already: that
+/// installs the operator, and is the test of the README's quickstart.
+async fn stage(progress: &Progress, cluster: &Cluster, operator: &Archive) -> Result<Environment> {
+    progress
+        .step("demo on an existing cluster", async |step| {
+            let ziti = image::ziti()?;
+            for archive in [operator, &ziti.router, &ziti.controller, &image::busybox()?] {
+                cluster.import(archive)?;
+            }
+            let environment = Environment {
+                kubeconfig: cluster.kubeconfig(),
+                operator_image: operator.reference.clone(),
+                router_image: ziti.router.reference,
+                controller_image: ziti.controller.reference,
+                audit_log: Some(cluster.audit_log()),
+            };
+            demo(&environment, step)?;
+            Ok((environment, String::new()))
+        })
+        .await
+}
+
+fn demo(environment: &Environment, step: &Step) -> Result<()> {
+    let this = std::env::current_exe().context("looking for this program")?;
+    Cmd::new(this)
+        .args(["demo", "--context", "testbed"])
+        .arg("--kubeconfig")
+        .arg(&environment.kubeconfig)
+        .args(["--operator-image", &environment.operator_image])
+        .args(["--router-image", &environment.router_image])
+        .args(["--controller-image", &environment.controller_image])
+        .timeout(Duration::from_mins(12))
+        .lines(|_, line| step.say(line))
+        .context("playing the demo")
+}
