@@ -1,6 +1,8 @@
 //! The identity on a volume is whole or absent, whenever the agent is killed: the world is ended
 //! before and within every single file operation.
 
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+
 use std::cell::Cell;
 use std::io;
 use std::path::Path;
@@ -190,24 +192,26 @@ fn the_key_of_an_unfinished_attempt_serves_again() {
     assert_eq!(first.expose_pem(), second.expose_pem());
 }
 
+type Spoil = fn(&Path);
+
 #[test]
 fn parts_that_do_not_belong_together_are_no_identity() {
     let whole = |dir: &Path| enroll(&Volume::new(dir, RealDisk), "r").unwrap();
-    let spoil: [(&str, &dyn Fn(&Path)); 5] = [
-        ("missing", &|dir| {
+    let spoil: [(&str, Spoil); 5] = [
+        ("missing", |dir| {
             std::fs::remove_file(dir.join("ziti-router.cas")).unwrap();
         }),
-        ("ziti-router.key", &|dir| {
+        ("ziti-router.key", |dir| {
             std::fs::write(dir.join("ziti-router.key"), "").unwrap();
         }),
-        ("ziti-router.cas", &|dir| {
+        ("ziti-router.cas", |dir| {
             std::fs::write(dir.join("ziti-router.cas"), [0xff, 0xfe]).unwrap();
         }),
-        ("does not belong", &|dir| {
+        ("does not belong", |dir| {
             let other = Key::generate().unwrap();
             std::fs::write(dir.join("ziti-router.key"), other.expose_pem()).unwrap();
         }),
-        ("different routers", &|dir| {
+        ("different routers", |dir| {
             let key = std::fs::read_to_string(dir.join("ziti-router.key")).unwrap();
             let other = identity("other", &Key::from_pem(&key).unwrap());
             std::fs::write(dir.join("ziti-router.server.chain.cert"), other.cert_pem).unwrap();
