@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use testbed::command::Cmd;
 use testbed::operator_install;
 
 use crate::{build, output};
@@ -13,9 +15,25 @@ use crate::{build, output};
 /// Stands above each generated file.
 const HEADER: &str = "# Generated from crates/api by `cargo xtask crds`. Do not edit.\n";
 
-/// Writes the files; with `check` it only compares, and fails when they differ.
-pub(crate) fn run(check: bool) -> Result<()> {
-    let wanted = generate()?;
+/// Writes the files.
+pub(crate) fn write() -> Result<()> {
+    let generate = build::cargo()?
+        .args(["run", "--quiet", "--package", "ziti-operator", "--", "crds"])
+        .timeout(Duration::from_mins(30));
+    run(generate, false)
+}
+
+/// Fails when the files are not what the operator at this path generates.
+pub(crate) fn check(operator: &Path) -> Result<()> {
+    run(Cmd::new(operator).arg("crds"), true)
+}
+
+fn run(generate: Cmd, check: bool) -> Result<()> {
+    let wanted = files(
+        &generate
+            .output()
+            .context("asking the operator for its CRDs")?,
+    )?;
     let dir = operator_install::crds();
     let mut present = BTreeMap::new();
     for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -52,12 +70,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
 }
 
 /// The files by name: one CRD each, from what `ziti-operator crds` prints.
-fn generate() -> Result<BTreeMap<String, String>> {
-    let text = build::cargo()?
-        .args(["run", "--quiet", "--package", "ziti-operator", "--", "crds"])
-        .timeout(Duration::from_mins(30))
-        .output()
-        .context("asking the operator for its CRDs")?;
+fn files(text: &str) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for document in text.split("---\n").filter(|part| !part.trim().is_empty()) {
         let crd: serde_json::Value =

@@ -41,12 +41,8 @@ enum Command {
         #[arg(long, conflicts_with_all = ["name", "dir"])]
         all: bool,
     },
-    /// Generates the chart's CRDs from the kinds.
-    Crds {
-        /// Compares only, and fails when they differ.
-        #[arg(long)]
-        check: bool,
-    },
+    /// Generates the chart's CRDs from the kinds. (`test` checks that they are up to date.)
+    Crds,
 }
 
 /// Which local cluster.
@@ -81,7 +77,7 @@ async fn run(cli: Cli) -> Result<bool> {
     match cli.command {
         Command::Demo(demo) => demo.run().await?,
         Command::Test(test) => return test.run().await,
-        Command::Crds { check } => crds::run(check)?,
+        Command::Crds => crds::write()?,
         Command::Tools => cluster_commands::tools().await?,
         Command::Up(place) => cluster_commands::up(place).await?,
         Command::Down { place, all } => cluster_commands::down(place, all).await?,
