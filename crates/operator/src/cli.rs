@@ -1,0 +1,92 @@
+//! The command line.
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::Write;
+
+/// Runs Ziti routers on Kubernetes.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the controllers.
+    Run(RunArgs),
+    /// Print the custom resource definitions as YAML.
+    Crds,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Id of this installation: put as a tag on every router that it registers,
+    /// so that two installations on one network keep off each other's routers.
+    /// Never change it while routers are registered.
+    #[arg(long, env = "ZITI_OPERATOR_INSTALL_ID", value_parser = install_id)]
+    pub(crate) install_id: String,
+
+    /// Image that holds `ziti-agent`, for the init container of routers:
+    /// the operator's own.
+    #[arg(long, env = "ZITI_OPERATOR_AGENT_IMAGE")]
+    pub(crate) agent_image: String,
+
+    /// Image of routers whose ZitiRouter names none.
+    #[arg(long, env = "ZITI_OPERATOR_ROUTER_IMAGE")]
+    pub(crate) router_image: String,
+
+    /// Namespace to serve; may be given more than once. Default: all.
+    #[arg(
+        long = "watch-namespace",
+        env = "ZITI_OPERATOR_WATCH_NAMESPACES",
+        value_delimiter = ','
+    )]
+    pub(crate) watch_namespaces: Vec<String>,
+
+    /// Namespace of the Lease by which one of several replicas is chosen.
+    #[arg(long, env = "POD_NAMESPACE")]
+    pub(crate) lease_namespace: Option<String>,
+
+    /// Name under which this process holds the Lease.
+    #[arg(long, env = "POD_NAME")]
+    pub(crate) identity: Option<String>,
+
+    /// Address of `/healthz` and `/readyz`.
+    #[arg(long, default_value = "0.0.0.0:8081")]
+    pub(crate) health_address: std::net::SocketAddr,
+
+    /// How many objects of a kind are worked on at the same time.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) concurrency: u16,
+
+    /// Form of the log.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for a person.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+fn install_id(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+    if text.is_empty() || text.len() > 63 || !text.chars().all(plain) {
+        return Err("1 to 63 characters of a-z, A-Z, 0-9, '-', '_' and '.'".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+pub(crate) fn print_crds() -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for crd in api::crds() {
+        let text = serde_saphyr::to_string(&crd).context("writing a CRD as YAML")?;
+        writeln!(out, "---\n{text}").context("printing a CRD")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! What every reconcile is given.
+
+use crate::events::Events;
+use crate::leader::Leadership;
+use crate::networks::Networks;
+use crate::problem::Error;
+use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use kube::Client;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::Store;
+use plan::Settings;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Shared by the controllers of one scope (a namespace, or all).
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) settings: Settings,
+    pub(crate) networks: Networks,
+    pub(crate) events: Events,
+    pub(crate) leadership: Leadership,
+    pub(crate) stores: Stores,
+    pub(crate) backoff: Backoff,
+}
+
+/// What the watches of our own kinds have seen. Never the ground for
+/// destroying anything: they lag.
+pub(crate) struct Stores {
+    pub(crate) networks: Store<ZitiNetwork>,
+    pub(crate) edge_routers: Store<EdgeRouter>,
+    pub(crate) routers: Store<ZitiRouter>,
+}
+
+/// How long to wait after failures, for each object by itself.
+#[derive(Default)]
+pub(crate) struct Backoff(Mutex<HashMap<String, u32>>);
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(250);
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    /// The object went well.
+    pub(crate) fn reset(&self, key: &str) {
+        if let Ok(mut failures) = self.0.lock() {
+            failures.remove(key);
+        }
+    }
+
+    /// The object failed: doubles from a quarter of a second to a minute, with
+    /// up to a quarter more by chance, so that many do not come back at once.
+    pub(crate) fn after(&self, key: &str, error: &Error) -> Action {
+        if error.is_conflict() {
+            return Action::requeue(Duration::from_millis(50));
+        }
+        let failures = self.0.lock().map_or(1, |mut failures| {
+            let count = failures.entry(key.to_owned()).or_insert(0);
+            *count = (*count + 1).min(16);
+            *count
+        });
+        let pause = Self::FIRST
+            .saturating_mul(1 << (failures - 1).min(8))
+            .min(Self::LONGEST);
+        let chance = RandomState::new().build_hasher().finish() % 256;
+        Action::requeue(
+            pause + pause.mul_f64(f64::from(u8::try_from(chance).unwrap_or(0)) / 1024.0),
+        )
+    }
+}

@@ -1,0 +1,389 @@
+//! What is known of one EdgeRouter, gathered for the planner. Token texts stay
+//! here and are handed to `apply` alone.
+
+use crate::context::Context;
+use crate::networks::{Access, Connection, Network};
+use crate::poller;
+use crate::problem::{self, Error};
+use api::edge_router::Enrollment;
+use api::{EdgeRouter, names, reasons};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::Api;
+use kube::runtime::reflector::ObjectRef;
+use plan::edge_router::{
+    Entity, NetworkBasics, NetworkFacts, Problem, SecretFacts, View, wanted_name,
+};
+use plan::network::Verdict;
+use plan::token::TokenFacts;
+use std::sync::Arc;
+use std::time::Duration;
+use ziti::management::{EdgeRouterEntity, SYNC_DONE};
+use ziti::token::{EnrollmentMethod, EnrollmentToken};
+use ziti::trust::{TrustError, verified_ca_bundle};
+
+/// Deadline for asking a token's issuer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Everything that was observed.
+pub(super) struct Observed {
+    pub(super) network: NetworkFacts,
+    pub(super) provided: Option<Result<(TokenFacts, EnrollmentToken), Problem>>,
+    pub(super) secret: SecretFacts,
+    /// Tokens shown by the network, with their texts.
+    pub(super) tokens: Vec<EnrollmentToken>,
+    pub(super) connection: Option<Connection>,
+}
+
+/// Whether the router must be asked for by itself: another pod has reported
+/// than the one that was seen online.
+pub(super) fn needs_fresh(object: &EdgeRouter) -> bool {
+    let Some(status) = &object.status else {
+        return false;
+    };
+    let reported = status
+        .agent
+        .as_ref()
+        .filter(|agent| agent.is_enrolled())
+        .map(|agent| &agent.pod_uid);
+    reported.is_some() && reported != status.online_pod.as_ref()
+}
+
+/// The network that the object names, if this process knows it.
+pub(super) fn network(context: &Context, object: &EdgeRouter) -> Option<Arc<Network>> {
+    let reference = object.spec.network_ref.as_ref()?;
+    context
+        .networks
+        .get(&object.namespace().unwrap_or_default(), &reference.name)
+}
+
+pub(super) async fn observe(
+    context: &Context,
+    object: &EdgeRouter,
+    network: Option<&Network>,
+    fresh: bool,
+) -> Result<Observed, Error> {
+    let provided = match &object.spec.enrollment {
+        Enrollment::Managed(_) => None,
+        Enrollment::Provided(_) => Some(provided_token(context, object).await?),
+    };
+    let token = provided
+        .as_ref()
+        .and_then(|provided| provided.as_ref().ok())
+        .map(|(_, token)| token);
+    let (facts, tokens, connection) = ask(context, object, network, token, fresh).await;
+    let secret = enrollment_secret(context, object).await?;
+    Ok(Observed {
+        network: facts,
+        provided,
+        secret,
+        tokens,
+        connection,
+    })
+}
+
+/// What the network says of this router.
+async fn ask(
+    context: &Context,
+    object: &EdgeRouter,
+    network: Option<&Network>,
+    token: Option<&EnrollmentToken>,
+    fresh: bool,
+) -> (NetworkFacts, Vec<EnrollmentToken>, Option<Connection>) {
+    let Some(reference) = &object.spec.network_ref else {
+        return (NetworkFacts::NotReferenced, Vec::new(), None);
+    };
+    let unusable = |problem| (NetworkFacts::Unusable(problem), Vec::new(), None);
+    let Some(network) = network else {
+        let key = ObjectRef::new(&reference.name).within(&object.namespace().unwrap_or_default());
+        let problem = if context.stores.networks.get(&key).is_some() {
+            Problem::new(
+                reasons::NETWORK_NOT_READY,
+                format!("ZitiNetwork {} has not been reached yet", reference.name),
+            )
+        } else {
+            let message = format!(
+                "ZitiNetwork {} does not exist in this namespace: create it, or correct spec.networkRef",
+                reference.name
+            );
+            Problem::new(reasons::NETWORK_NOT_FOUND, message)
+        };
+        return unusable(problem);
+    };
+    let (connection, verdict) = match network.access(object.metadata.deletion_timestamp.is_some()) {
+        Access::No(problem) => return unusable(problem),
+        Access::Anonymous(connection) => {
+            let basics = NetworkBasics {
+                server_time: None,
+                token_is_ours: is_ours(network, &connection, token).await,
+                names_controllers: network.names_controllers(),
+            };
+            return (
+                NetworkFacts::NoCredential(basics),
+                Vec::new(),
+                Some(connection),
+            );
+        }
+        Access::Full(connection, verdict) => (connection, verdict),
+    };
+    match view(context, object, network, &connection, verdict, token, fresh).await {
+        Ok((view, tokens)) => (NetworkFacts::Known(view), tokens, Some(connection)),
+        Err(problem) => {
+            if problem.reason == reasons::NETWORK_NOT_READY {
+                context.networks.wake_network(&network.key);
+            }
+            unusable(problem)
+        }
+    }
+}
+
+async fn view(
+    context: &Context,
+    object: &EdgeRouter,
+    network: &Network,
+    connection: &Connection,
+    verdict: Verdict,
+    token: Option<&EnrollmentToken>,
+    fresh: bool,
+) -> Result<(View, Vec<EnrollmentToken>), Problem> {
+    let status = object.status.as_ref();
+    // A provided token names its router; what is recorded may be of the token
+    // before it.
+    let id = token
+        .map(EnrollmentToken::subject)
+        .or_else(|| status.and_then(|status| status.id.as_deref()));
+    let name = wanted_name(object);
+    let uid = object.uid().unwrap_or_default();
+    let now = Timestamp::now();
+    let (rows, server_time, fresh) = match network.rows().filter(|_| !fresh) {
+        Some(rows) => {
+            let server_time = rows.server_now(now);
+            let ours = |entity: &&EdgeRouterEntity| {
+                Some(entity.id.as_str()) == id
+                    || entity.name == name
+                    || entity
+                        .tags
+                        .get(names::TAG_UID)
+                        .and_then(serde_json::Value::as_str)
+                        == Some(&uid)
+            };
+            (
+                rows.entities.values().filter(ours).cloned().collect(),
+                server_time,
+                false,
+            )
+        }
+        None => {
+            let (rows, server_time) = network.look_up(connection, id, &name, &uid).await?;
+            (rows, server_time, true)
+        }
+    };
+    let mut tokens = Vec::new();
+    let entities = rows
+        .iter()
+        .map(|row| entity(row, network, now, &mut tokens))
+        .collect();
+    let view = View {
+        identity: verdict.identity.unwrap_or_default(),
+        identity_confirmed: verdict.identity_confirmed,
+        basics: NetworkBasics {
+            server_time,
+            token_is_ours: is_ours(network, connection, token).await,
+            names_controllers: network.names_controllers(),
+        },
+        entities,
+        many_missing: many_missing(context, network),
+        fresh,
+    };
+    Ok((view, tokens))
+}
+
+fn entity(
+    row: &EdgeRouterEntity,
+    network: &Network,
+    now: Timestamp,
+    tokens: &mut Vec<EnrollmentToken>,
+) -> Entity {
+    let token = row.enrollment_token().and_then(Result::ok);
+    let facts = token.as_ref().map(token_facts);
+    tokens.extend(token);
+    let text = |value: &serde_json::Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    Entity {
+        id: row.id.clone(),
+        name: row.name.clone(),
+        tags: row
+            .tags
+            .iter()
+            .map(|(key, value)| (key.clone(), text(value)))
+            .collect(),
+        role_attributes: row.role_attributes.clone(),
+        tunneler_enabled: row.is_tunneler_enabled,
+        cost: i32::try_from(row.cost).unwrap_or(i32::MAX),
+        no_traversal: row.no_traversal,
+        verified: row.is_verified,
+        online: row.is_online,
+        synced: row.sync_status == SYNC_DONE,
+        fingerprint: row.fingerprint.clone(),
+        token: facts,
+        offline_for: network.offline_for(row, now),
+        version: row.version.clone(),
+        hostname: Some(row.hostname.clone()).filter(|hostname| !hostname.is_empty()),
+    }
+}
+
+fn token_facts(token: &EnrollmentToken) -> TokenFacts {
+    TokenFacts {
+        digest: token.digest().to_owned(),
+        subject: token.subject().to_owned(),
+        expires_at: token.expires_at(),
+        names_controllers: !token.controllers().is_empty(),
+    }
+}
+
+/// Whether so many of our routers are missing from the last list that chance
+/// is no explanation: all of them, or more than three and more than a tenth.
+fn many_missing(context: &Context, network: &Network) -> bool {
+    let Some(rows) = network.rows() else {
+        return true;
+    };
+    let registered = poller::edge_routers_of(context, network);
+    let ids: Vec<String> = registered
+        .iter()
+        .filter(|er| matches!(er.spec.enrollment, Enrollment::Managed(_)))
+        .filter_map(|er| er.status.as_ref()?.id.clone())
+        .collect();
+    let missing = ids
+        .iter()
+        .filter(|id| !rows.entities.contains_key(*id))
+        .count();
+    missing > 0 && (missing == ids.len() || missing > (ids.len() / 10).max(3))
+}
+
+/// Whether the provided token was signed by this network; remembered.
+async fn is_ours(
+    network: &Network,
+    connection: &Connection,
+    token: Option<&EnrollmentToken>,
+) -> Option<bool> {
+    let token = token?;
+    if let Some(known) = network.token_is_ours(token.digest()) {
+        return Some(known);
+    }
+    let found = match verified_ca_bundle(token, Some(&connection.bundle), TIMEOUT).await {
+        Ok(_) => true,
+        Err(TrustError::IssuerNotTrusted { .. } | TrustError::SignatureInvalid { .. }) => false,
+        Err(_) => return None,
+    };
+    network.keep_token(token.digest(), found);
+    Some(found)
+}
+
+/// The token that a person gave.
+async fn provided_token(
+    context: &Context,
+    object: &EdgeRouter,
+) -> Result<Result<(TokenFacts, EnrollmentToken), Problem>, Error> {
+    let Enrollment::Provided(provided) = &object.spec.enrollment else {
+        return Ok(Err(Problem::new(
+            reasons::TOKEN_MISSING,
+            "no token is provided",
+        )));
+    };
+    let reference = &provided.secret_key_ref;
+    let api: Api<Secret> = Api::namespaced(
+        context.client.clone(),
+        &object.namespace().unwrap_or_default(),
+    );
+    let secret = api
+        .get_opt(&reference.name)
+        .await
+        .map_err(Error::kubernetes(
+            "reading",
+            format!("Secret {}", reference.name),
+        ))?;
+    let Some(secret) = secret else {
+        let message = format!(
+            "Secret {} does not exist in this namespace: create it with the token under the key {}",
+            reference.name, reference.key
+        );
+        return Ok(Err(Problem::new(reasons::SOURCE_MISSING, message)));
+    };
+    let Some(value) = secret
+        .data
+        .as_ref()
+        .and_then(|data| data.get(&reference.key))
+    else {
+        let message = format!(
+            "Secret {} has no key {}: add the token under it",
+            reference.name, reference.key
+        );
+        return Ok(Err(Problem::new(reasons::KEY_MISSING, message)));
+    };
+    let malformed = |said: String| {
+        let message = format!(
+            "key {} of Secret {} holds no enrollment token of an edge router: {said}",
+            reference.key, reference.name
+        );
+        Ok(Err(Problem::new(reasons::TOKEN_MALFORMED, message)))
+    };
+    let Ok(text) = std::str::from_utf8(&value.0) else {
+        return malformed("it is not text".to_owned());
+    };
+    match EnrollmentToken::parse(text) {
+        Err(error) => malformed(problem::chain(&error)),
+        Ok(token) if *token.method() != EnrollmentMethod::Erott => malformed(format!(
+            "it is a token of another kind ({})",
+            token.method()
+        )),
+        Ok(token) => Ok(Ok((token_facts(&token), token))),
+    }
+}
+
+/// The Secret in which the token is put.
+async fn enrollment_secret(context: &Context, object: &EdgeRouter) -> Result<SecretFacts, Error> {
+    let api: Api<Secret> = Api::namespaced(
+        context.client.clone(),
+        &object.namespace().unwrap_or_default(),
+    );
+    let name = names::enrollment_secret(&object.name_any());
+    let secret = api
+        .get_opt(&name)
+        .await
+        .map_err(Error::kubernetes("reading", format!("Secret {name}")))?;
+    Ok(match secret {
+        None => SecretFacts::Absent,
+        Some(secret)
+            if secret
+                .labels()
+                .get(names::LABEL_MANAGED_BY)
+                .is_none_or(|manager| manager != names::MANAGER) =>
+        {
+            SecretFacts::Foreign
+        }
+        Some(secret) => {
+            let text = secret
+                .data
+                .as_ref()
+                .and_then(|data| data.get(names::TOKEN_KEY));
+            SecretFacts::Ours(text.and_then(|text| digest_of(&text.0)))
+        }
+    })
+}
+
+/// Digest of a token as it stands in a Secret; `None` where there is none.
+pub(crate) fn digest_of(value: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(value).ok()?.trim();
+    if text.is_empty() {
+        return None;
+    }
+    // What is no token has a digest as well, so that it is seen and replaced.
+    let parsed = EnrollmentToken::parse(text)
+        .ok()
+        .map(|token| token.digest().to_owned());
+    Some(parsed.unwrap_or_else(|| plan::set::applied::hash(&text)))
+}

@@ -1,0 +1,435 @@
+//! The Ziti networks that this process is connected to.
+//!
+//! The ZitiNetwork controller puts them in and judges them; the EdgeRouter
+//! controller asks and writes through them; the poller ([`crate::poller`]) keeps
+//! a picture of all routers, so that a steady state costs one list now and then
+//! and not a call for each router. A credential stays here, in memory, until
+//! the last EdgeRouter of its network is gone.
+
+use crate::problem;
+use api::{EdgeRouter, ZitiNetwork, reasons};
+use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::runtime::reflector::ObjectRef;
+use plan::edge_router::Problem;
+use plan::network::Verdict;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use ziti::management::{EdgeRouterEntity, Filter, ManagementClient, ManagementError};
+use ziti::trust::CaBundle;
+
+/// Namespace and name of a ZitiNetwork.
+pub(crate) type Key = (String, String);
+
+/// All networks, and the ends by which others are woken.
+#[derive(Clone)]
+pub(crate) struct Networks {
+    map: Arc<Mutex<HashMap<Key, Arc<Network>>>>,
+    edge_routers: UnboundedSender<ObjectRef<EdgeRouter>>,
+    networks: UnboundedSender<ObjectRef<ZitiNetwork>>,
+}
+
+/// What wakes the two controllers.
+pub(crate) struct Wakers {
+    pub(crate) edge_routers: UnboundedReceiver<ObjectRef<EdgeRouter>>,
+    pub(crate) networks: UnboundedReceiver<ObjectRef<ZitiNetwork>>,
+}
+
+/// One network.
+pub(crate) struct Network {
+    pub(crate) key: Key,
+    state: Mutex<State>,
+    /// Writes to one network go one after another: many at a time are slower.
+    pub(crate) writes: tokio::sync::Mutex<()>,
+    /// Woken when something begins to be watched closely.
+    pub(crate) wake: Notify,
+}
+
+/// How a network is reached.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) client: ManagementClient,
+    pub(crate) bundle: CaBundle,
+    pub(crate) has_credential: bool,
+    pub(crate) credential_expiry: Option<Timestamp>,
+    /// Digest of everything that the connection was made of.
+    pub(crate) inputs: String,
+}
+
+struct State {
+    connection: Option<Connection>,
+    verdict: Result<Verdict, Problem>,
+    last_good: Option<Verdict>,
+    names_controllers: bool,
+    rows: Option<Rows>,
+    offline_since: HashMap<String, Timestamp>,
+    closely: HashSet<String>,
+    tokens: HashMap<String, bool>,
+}
+
+/// The routers as they were listed last.
+#[derive(Clone)]
+pub(crate) struct Rows {
+    pub(crate) entities: Arc<HashMap<String, EdgeRouterEntity>>,
+    pub(crate) server_time: Option<Timestamp>,
+    pub(crate) listed_at: Timestamp,
+}
+
+impl Rows {
+    /// The controller's clock now, going by when the list was made.
+    pub(crate) fn server_now(&self, now: Timestamp) -> Option<Timestamp> {
+        let then = self.server_time?;
+        then.checked_add(now.duration_since(self.listed_at)).ok()
+    }
+}
+
+/// What a caller may do with a network now.
+pub(crate) enum Access {
+    /// Nothing yet, or not now.
+    No(Problem),
+    /// Reach it, but not log in.
+    Anonymous(Connection),
+    /// Everything.
+    Full(Connection, Verdict),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is kept is replaced whole; a panic elsewhere leaves it usable.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Networks {
+    pub(crate) fn new() -> (Self, Wakers) {
+        let (edge_routers, woken_edge_routers) = unbounded();
+        let (networks, woken_networks) = unbounded();
+        let all = Self {
+            map: Arc::default(),
+            edge_routers,
+            networks,
+        };
+        (
+            all,
+            Wakers {
+                edge_routers: woken_edge_routers,
+                networks: woken_networks,
+            },
+        )
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Network>> {
+        lock(&self.map)
+            .get(&(namespace.to_owned(), name.to_owned()))
+            .cloned()
+    }
+
+    /// The network of that name; the second says whether it is new.
+    pub(crate) fn get_or_insert(&self, key: &Key) -> (Arc<Network>, bool) {
+        let mut map = lock(&self.map);
+        if let Some(network) = map.get(key) {
+            return (network.clone(), false);
+        }
+        let network = Arc::new(Network::new(key.clone()));
+        map.insert(key.clone(), network.clone());
+        (network, true)
+    }
+
+    /// Forget a network, and with it its credential.
+    pub(crate) fn remove(&self, key: &Key) {
+        let removed = lock(&self.map).remove(key);
+        if let Some(network) = removed {
+            // Ends the poller.
+            network.wake.notify_waiters();
+        }
+    }
+
+    pub(crate) fn contains(&self, network: &Arc<Network>) -> bool {
+        lock(&self.map)
+            .get(&network.key)
+            .is_some_and(|known| Arc::ptr_eq(known, network))
+    }
+
+    pub(crate) fn wake_edge_router(&self, namespace: &str, name: &str) {
+        // The other end is gone only when the process ends.
+        let _ = self
+            .edge_routers
+            .unbounded_send(ObjectRef::new(name).within(namespace));
+    }
+
+    pub(crate) fn wake_network(&self, key: &Key) {
+        let _ = self
+            .networks
+            .unbounded_send(ObjectRef::new(&key.1).within(&key.0));
+    }
+}
+
+impl Network {
+    fn new(key: Key) -> Self {
+        let waiting = Problem::new(
+            reasons::NETWORK_NOT_READY,
+            format!("ZitiNetwork {} has not been reached yet", key.1),
+        );
+        Self {
+            key,
+            state: Mutex::new(State {
+                connection: None,
+                verdict: Err(waiting),
+                last_good: None,
+                names_controllers: false,
+                rows: None,
+                offline_since: HashMap::new(),
+                closely: HashSet::new(),
+                tokens: HashMap::new(),
+            }),
+            writes: tokio::sync::Mutex::new(()),
+            wake: Notify::new(),
+        }
+    }
+
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        lock(&self.state).connection.clone()
+    }
+
+    /// Keep a connection; one made of other inputs makes the picture void.
+    pub(crate) fn connect(&self, connection: Connection) {
+        let mut state = lock(&self.state);
+        if state.connection.as_ref().map(|known| &known.inputs) != Some(&connection.inputs) {
+            state.rows = None;
+            state.tokens.clear();
+        }
+        state.connection = Some(connection);
+    }
+
+    /// Keep what was found about the network. Says whether that is news.
+    pub(crate) fn judge(&self, verdict: Result<Verdict, Problem>, names_controllers: bool) -> bool {
+        let mut state = lock(&self.state);
+        let same = match (&state.verdict, &verdict) {
+            (Ok(have), Ok(new)) => have == new,
+            (Err(have), Err(new)) => have.reason == new.reason,
+            _ => false,
+        } && state.names_controllers == names_controllers;
+        if let Ok(good) = &verdict {
+            state.last_good = Some(good.clone());
+        }
+        state.verdict = verdict;
+        state.names_controllers = names_controllers;
+        !same
+    }
+
+    pub(crate) fn names_controllers(&self) -> bool {
+        lock(&self.state).names_controllers
+    }
+
+    /// What may be done with the network. `deleting`: for an EdgeRouter that is
+    /// being deleted, a Secret that went first is no obstacle while the
+    /// credential is still in memory.
+    pub(crate) fn access(&self, deleting: bool) -> Access {
+        let state = lock(&self.state);
+        let (Some(connection), name) = (state.connection.clone(), &self.key.1) else {
+            return Access::No(match &state.verdict {
+                Err(problem) => not_ready(&self.key.1, problem),
+                Ok(_) => Problem::new(
+                    reasons::NETWORK_NOT_READY,
+                    format!("ZitiNetwork {} has not been reached yet", self.key.1),
+                ),
+            });
+        };
+        let sourceless = |problem: &Problem| {
+            matches!(
+                problem.reason,
+                reasons::SOURCE_MISSING | reasons::KEY_MISSING
+            )
+        };
+        let verdict = match (&state.verdict, &state.last_good) {
+            (Ok(verdict), _) => verdict.clone(),
+            (Err(problem), Some(good)) if deleting && sourceless(problem) => good.clone(),
+            (Err(problem), _) => return Access::No(not_ready(name, problem)),
+        };
+        if connection.has_credential {
+            Access::Full(connection, verdict)
+        } else {
+            Access::Anonymous(connection)
+        }
+    }
+
+    pub(crate) fn rows(&self) -> Option<Rows> {
+        lock(&self.state).rows.clone()
+    }
+
+    /// Keep a new picture. Returns the ids of which something differs.
+    pub(crate) fn keep_rows(
+        &self,
+        entities: Vec<EdgeRouterEntity>,
+        server_time: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Vec<String> {
+        let entities: HashMap<String, EdgeRouterEntity> = entities
+            .into_iter()
+            .map(|entity| (entity.id.clone(), entity))
+            .collect();
+        let mut state = lock(&self.state);
+        for entity in entities.values() {
+            note_offline(&mut state.offline_since, entity, now);
+        }
+        let empty = Arc::default();
+        let before = state.rows.as_ref().map_or(&empty, |rows| &rows.entities);
+        let mut changed: Vec<String> = entities
+            .values()
+            .filter(|entity| {
+                before
+                    .get(&entity.id)
+                    .is_none_or(|have| fingerprint(have) != fingerprint(entity))
+            })
+            .map(|entity| entity.id.clone())
+            .collect();
+        changed.extend(
+            before
+                .keys()
+                .filter(|id| !entities.contains_key(*id))
+                .cloned(),
+        );
+        state.rows = Some(Rows {
+            entities: Arc::new(entities),
+            server_time,
+            listed_at: now,
+        });
+        changed
+    }
+
+    /// How long the router has been seen offline.
+    pub(crate) fn offline_for(
+        &self,
+        entity: &EdgeRouterEntity,
+        now: Timestamp,
+    ) -> Option<SignedDuration> {
+        let mut state = lock(&self.state);
+        note_offline(&mut state.offline_since, entity, now);
+        state
+            .offline_since
+            .get(&entity.id)
+            .map(|since| now.duration_since(*since))
+    }
+
+    /// Ask for every router of this id, name or owner, now.
+    pub(crate) async fn look_up(
+        &self,
+        connection: &Connection,
+        id: Option<&str>,
+        name: &str,
+        uid: &str,
+    ) -> Result<(Vec<EdgeRouterEntity>, Option<Timestamp>), Problem> {
+        let filter = filter_for(id, name, uid)
+            .map_err(|error| Problem::new(reasons::NAME_INVALID, error))?;
+        let listed = connection
+            .client
+            .edge_routers(&filter)
+            .await
+            .map_err(|error| self.failed(&error))?;
+        Ok((listed.items, listed.server_time))
+    }
+
+    /// A failure in the API's words; where the network itself is at fault, it
+    /// is told there, and the routers only wait.
+    pub(crate) fn failed(&self, error: &ManagementError) -> Problem {
+        let problem = problem::of_management(error);
+        if is_networks_fault(&problem) {
+            not_ready(&self.key.1, &problem)
+        } else {
+            problem
+        }
+    }
+
+    /// Whether a token was signed by this network, if that was found out.
+    pub(crate) fn token_is_ours(&self, digest: &str) -> Option<bool> {
+        lock(&self.state).tokens.get(digest).copied()
+    }
+
+    pub(crate) fn keep_token(&self, digest: &str, ours: bool) {
+        lock(&self.state).tokens.insert(digest.to_owned(), ours);
+    }
+
+    /// Begin or end to watch an EdgeRouter closely.
+    pub(crate) fn watch(&self, edge_router: &str, closely: bool) {
+        let mut state = lock(&self.state);
+        if !closely {
+            state.closely.remove(edge_router);
+        } else if state.closely.insert(edge_router.to_owned()) {
+            self.wake.notify_waiters();
+        }
+    }
+
+    pub(crate) fn is_watched_closely(&self) -> bool {
+        !lock(&self.state).closely.is_empty()
+    }
+}
+
+/// Whether a problem is the network's and not that of one router.
+pub(crate) fn is_networks_fault(problem: &Problem) -> bool {
+    matches!(
+        problem.reason,
+        reasons::CONTROLLER_UNREACHABLE
+            | reasons::CONTROLLER_NOT_TRUSTED
+            | reasons::BAD_CREDENTIALS
+            | reasons::FORBIDDEN
+    )
+}
+
+/// A network's fault, as an EdgeRouter tells it.
+fn not_ready(network: &str, problem: &Problem) -> Problem {
+    match problem.reason {
+        // These stop an EdgeRouter in their own right.
+        reasons::NETWORK_CHANGED | reasons::FOREIGN_INSTALL => problem.clone(),
+        _ => Problem::new(
+            reasons::NETWORK_NOT_READY,
+            format!("ZitiNetwork {network} is not ready: {}", problem.message),
+        ),
+    }
+}
+
+fn note_offline(since: &mut HashMap<String, Timestamp>, entity: &EdgeRouterEntity, now: Timestamp) {
+    if entity.is_online {
+        since.remove(&entity.id);
+    } else {
+        since.entry(entity.id.clone()).or_insert(now);
+    }
+}
+
+/// What of a router matters to us: a row that differs in nothing else wakes
+/// nobody.
+fn fingerprint(entity: &EdgeRouterEntity) -> impl PartialEq + use<> {
+    let token = entity
+        .enrollment_token()
+        .and_then(Result::ok)
+        .map(|token| token.digest().to_owned());
+    let tags = serde_json::to_string(&entity.tags).unwrap_or_default();
+    (
+        (
+            entity.name.clone(),
+            entity.role_attributes.clone(),
+            tags,
+            entity.cost,
+        ),
+        (
+            entity.is_tunneler_enabled,
+            entity.no_traversal,
+            entity.is_verified,
+            entity.is_online,
+        ),
+        (
+            entity.sync_status.clone(),
+            entity.fingerprint.clone(),
+            token,
+            entity.version.clone(),
+        ),
+    )
+}
+
+fn filter_for(id: Option<&str>, name: &str, uid: &str) -> Result<Filter, String> {
+    let told = |error: ziti::management::FilterError| error.to_string();
+    let mut filter = Filter::equals("name", name).map_err(told)?;
+    filter = filter.or(&Filter::tag(api::names::TAG_UID, uid).map_err(told)?);
+    if let Some(id) = id {
+        filter = filter.or(&Filter::equals("id", id).map_err(told)?);
+    }
+    Ok(filter)
+}

@@ -1,0 +1,130 @@
+//! Faults of the outside world, in the words of the API.
+
+use api::reasons;
+use plan::edge_router::Problem;
+use snafu::Snafu;
+use ziti::management::{ErrorKind, ManagementError};
+use ziti::trust::TrustError;
+
+/// What went wrong in a reconcile, beyond what a condition says.
+#[derive(Debug, Snafu)]
+pub(crate) enum Error {
+    /// The Kubernetes API refused or did not answer.
+    #[snafu(display("{act} {object}"))]
+    Kubernetes {
+        /// What was being done.
+        act: &'static str,
+        /// To what.
+        object: String,
+        source: Box<kube::Error>,
+    },
+    /// Something the user or the network must mend; told in a condition.
+    #[snafu(display("{}: {}", problem.reason, problem.message))]
+    Told {
+        /// What was told.
+        problem: Problem,
+    },
+}
+
+impl Error {
+    /// Wrap a Kubernetes error with the act and the object.
+    pub(crate) fn kubernetes(
+        act: &'static str,
+        object: impl Into<String>,
+    ) -> impl FnOnce(kube::Error) -> Self {
+        let object = object.into();
+        move |source| Self::Kubernetes {
+            act,
+            object,
+            source: Box::new(source),
+        }
+    }
+
+    /// Whether somebody else changed the object meanwhile: look again at once.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Kubernetes { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.is_conflict()))
+    }
+
+    /// The same in the API's words.
+    pub(crate) fn problem(&self) -> Problem {
+        match self {
+            Self::Told { problem } => problem.clone(),
+            Self::Kubernetes {
+                act,
+                object,
+                source,
+            } => Problem::new(
+                reasons::REFUSED,
+                format!("Kubernetes: {act} {object}: {source}; it is tried again"),
+            ),
+        }
+    }
+}
+
+impl From<Problem> for Error {
+    fn from(problem: Problem) -> Self {
+        Self::Told { problem }
+    }
+}
+
+/// A fault of the management API.
+pub(crate) fn of_management(error: &ManagementError) -> Problem {
+    let (reason, advice) = match error.kind() {
+        ErrorKind::Unreachable
+        | ErrorKind::Timeout
+        | ErrorKind::NoLeader
+        | ErrorKind::TooManyRequests => (
+            reasons::CONTROLLER_UNREACHABLE,
+            "it is tried again; running routers are left alone",
+        ),
+        ErrorKind::NotTrusted => (
+            reasons::CONTROLLER_NOT_TRUSTED,
+            "check spec.trust, and that the host in spec.managementApi stands in the controller's certificate",
+        ),
+        ErrorKind::BadCredentials => (
+            reasons::BAD_CREDENTIALS,
+            "check the Secret named in spec.credential",
+        ),
+        ErrorKind::Forbidden => (
+            reasons::FORBIDDEN,
+            "use an admin identity in spec.credential",
+        ),
+        ErrorKind::NameTaken => (
+            reasons::NAME_TAKEN,
+            "choose another name, or set spec.namePattern of the ZitiNetwork",
+        ),
+        ErrorKind::Configuration => (
+            reasons::SOURCE_INVALID,
+            "check spec.managementApi and the Secret in spec.credential",
+        ),
+        _ => (reasons::REFUSED, "it is tried again"),
+    };
+    Problem::new(reason, format!("{}: {advice}", chain(error)))
+}
+
+/// A fault in establishing trust.
+pub(crate) fn of_trust(error: &TrustError) -> Problem {
+    let reason = match error {
+        TrustError::IssuerUnreachable { .. } => reasons::CONTROLLER_UNREACHABLE,
+        TrustError::IssuerNotTrusted { .. }
+        | TrustError::SignatureInvalid { .. }
+        | TrustError::AlgorithmNotAccepted { .. } => reasons::CONTROLLER_NOT_TRUSTED,
+        _ => reasons::SOURCE_INVALID,
+    };
+    Problem::new(reason, chain(error))
+}
+
+/// An error and everything under it, in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(next) = source {
+        let line = next.to_string();
+        if !text.contains(&line) {
+            text.push_str(": ");
+            text.push_str(&line);
+        }
+        source = next.source();
+    }
+    text
+}

@@ -1,0 +1,284 @@
+//! Carries out the planner's steps. It chooses nothing.
+
+use super::observe::Observed;
+use crate::context::Context;
+use crate::io;
+use crate::problem::Error;
+use api::{EdgeRouter, ZitiRouter, names, reasons};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Resource, ResourceExt};
+use plan::edge_router::Problem;
+use plan::set::{Step, TokenValue, TokenWrite, render};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use tracing::info;
+
+const MANAGER: &str = names::FIELD_MANAGER_ROUTER;
+
+pub(super) async fn apply(
+    context: &Context,
+    api: &Api<ZitiRouter>,
+    object: &ZitiRouter,
+    observed: &Observed,
+    step: &Step,
+) -> Result<(), Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let (name, version) = (
+        object.name_any(),
+        object.resource_version().unwrap_or_default(),
+    );
+    let path = io::path(object);
+    match step {
+        Step::AddFinalizer => {
+            let finalizers = io::with_finalizer(object, names::FINALIZER_ROUTER);
+            io::set_finalizers(api, &name, &version, &finalizers, MANAGER).await?;
+        }
+        Step::ReleaseFinalizer => {
+            let finalizers = io::without_finalizer(object, names::FINALIZER_ROUTER);
+            io::set_finalizers(api, &name, &version, &finalizers, MANAGER).await?;
+            info!(router = path, "let go");
+        }
+        Step::ApplyService(service) => {
+            claim(context, object, service.as_ref(), &observed.services).await?;
+        }
+        Step::ApplyConfigMap(map) => {
+            claim(context, object, map.as_ref(), &observed.config_maps).await?;
+        }
+        Step::ApplyEdgeRouter(er) => {
+            claim(context, object, er.as_ref(), &observed.edge_routers).await?;
+        }
+        Step::ApplyStatefulSet(set) => {
+            let before = observed.stateful_set.as_ref();
+            claim(
+                context,
+                object,
+                set.as_ref(),
+                before.map(std::slice::from_ref).unwrap_or_default(),
+            )
+            .await?;
+            let replicas = |set: &StatefulSet| {
+                set.spec
+                    .as_ref()
+                    .and_then(|spec| spec.replicas)
+                    .unwrap_or(0)
+            };
+            let (had, has) = (before.map_or(0, replicas), replicas(set));
+            info!(router = path, had, has, "applied the StatefulSet");
+            if had != has {
+                context
+                    .events
+                    .done(
+                        object,
+                        "Scaled",
+                        format!("runs {has} members now, {had} before"),
+                    )
+                    .await;
+            }
+        }
+        Step::CopyProvidedTokens => copy_provided(context, object).await?,
+        Step::ReportAgent {
+            edge_router,
+            report,
+        } => {
+            let api: Api<EdgeRouter> = Api::namespaced(context.client.clone(), &namespace);
+            io::apply_status(&api, edge_router, &json!({"agent": report}), MANAGER, None).await?;
+        }
+        Step::WriteTokens(write) => write_tokens(context, object, observed, write).await?,
+        Step::DeletePod { name, uid, why } => {
+            delete::<Pod>(context, &namespace, name, Some(uid)).await?;
+            info!(router = path, pod = name, why, "replaced a pod");
+            context
+                .events
+                .done(object, "PodReplaced", format!("replaced pod {name}: {why}"))
+                .await;
+        }
+        Step::DeleteStatefulSet { uid } => {
+            delete::<StatefulSet>(context, &namespace, &name, Some(uid)).await?
+        }
+        Step::DeleteEdgeRouter { name, uid } => {
+            delete::<EdgeRouter>(context, &namespace, name, Some(uid)).await?
+        }
+        Step::DeleteService { name } => delete::<Service>(context, &namespace, name, None).await?,
+        Step::DeleteConfigMap { name } => {
+            delete::<ConfigMap>(context, &namespace, name, None).await?
+        }
+        Step::DeleteClaim { name, uid } => {
+            delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
+            info!(router = path, claim = name, "deleted a volume claim");
+        }
+        Step::ReleaseInUse {
+            edge_router,
+            resource_version,
+            finalizers,
+        } => {
+            let api: Api<EdgeRouter> = Api::namespaced(context.client.clone(), &namespace);
+            match io::set_finalizers(&api, edge_router, resource_version, finalizers, MANAGER).await
+            {
+                Err(Error::Kubernetes { source, .. }) if io::is_not_found(&source) => {}
+                released => {
+                    released?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Apply an object; where it was not seen among ours, make sure first that it
+/// does not take over what somebody else made under that name.
+async fn claim<K>(context: &Context, owner: &ZitiRouter, object: &K, ours: &[K]) -> Result<K, Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + Serialize
+        + DeserializeOwned
+        + Debug,
+{
+    let namespace = owner.namespace().unwrap_or_default();
+    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
+    let name = object.name_any();
+    if !ours.iter().any(|known| known.name_any() == name) {
+        let kind = K::kind(&());
+        let found = api
+            .get_metadata_opt(&name)
+            .await
+            .map_err(Error::kubernetes("reading", format!("{kind} {name}")))?;
+        if let Some(found) = found
+            && found.labels().get(names::LABEL_SET) != Some(&owner.name_any())
+        {
+            let message = format!(
+                "{kind} {name} exists and is not this ZitiRouter's: delete or rename it, or rename the ZitiRouter"
+            );
+            return Err(Problem::new(reasons::SOURCE_INVALID, message).into());
+        }
+    }
+    io::apply(&api, object, MANAGER).await
+}
+
+async fn delete<K>(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    uid: Option<&String>,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let preconditions = uid.map(|uid| Preconditions {
+        uid: Some(uid.clone()),
+        resource_version: None,
+    });
+    let params = DeleteParams {
+        preconditions,
+        ..DeleteParams::default()
+    };
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(error) if io::is_not_found(&error) => Ok(()),
+        Err(error) => Err(Error::kubernetes(
+            "deleting",
+            format!("{} {name}", K::kind(&())),
+        )(error)),
+    }
+}
+
+/// The tokens written in the object, copied into a Secret, so that no other
+/// object repeats them.
+async fn copy_provided(context: &Context, object: &ZitiRouter) -> Result<(), Error> {
+    let tokens = object.spec.tokens.iter().flatten();
+    let data = tokens
+        .map(|(member, text)| (member.clone(), ByteString(text.as_bytes().to_vec())))
+        .collect();
+    let name = names::provided_tokens_secret(&object.name_any());
+    let secret = Secret {
+        metadata: render::metadata(object, &name, None),
+        data: Some(data),
+        ..Secret::default()
+    };
+    claim(context, object, &secret, &[]).await?;
+    let note = "tokens are written in this object and stay in its history: use tokensSecretRef to keep them out of it";
+    context
+        .events
+        .warn(object, reasons::INLINE_TOKENS, note.to_owned())
+        .await;
+    Ok(())
+}
+
+/// Write keys of the Secret from which the pods get their tokens. One writer,
+/// one merge patch, bound to the Secret that was read.
+async fn write_tokens(
+    context: &Context,
+    object: &ZitiRouter,
+    observed: &Observed,
+    write: &TokenWrite,
+) -> Result<(), Error> {
+    let api: Api<Secret> = Api::namespaced(
+        context.client.clone(),
+        &object.namespace().unwrap_or_default(),
+    );
+    let name = names::tokens_secret(&object.name_any());
+    let mut values: BTreeMap<String, Option<ByteString>> =
+        write.remove.iter().map(|key| (key.clone(), None)).collect();
+    for (member, value) in &write.set {
+        let text = match value {
+            TokenValue::Empty => Vec::new(),
+            TokenValue::Waiting { digest } => waiting(observed, member, digest)?,
+        };
+        values.insert(member.clone(), Some(ByteString(text)));
+    }
+    match observed.secret(&name) {
+        None => {
+            let data = values
+                .into_iter()
+                .filter_map(|(key, value)| Some((key, value?)))
+                .collect();
+            let secret = Secret {
+                metadata: render::metadata(object, &name, None),
+                data: Some(data),
+                ..Secret::default()
+            };
+            api.create(&io::created_by(MANAGER), &secret)
+                .await
+                .map_err(Error::kubernetes("creating", format!("Secret {name}")))?;
+        }
+        Some(known) => {
+            let patch = json!({
+                "metadata": {"uid": known.uid(), "resourceVersion": known.resource_version()},
+                "data": values,
+            });
+            let params = PatchParams {
+                field_manager: Some(MANAGER.to_owned()),
+                ..PatchParams::default()
+            };
+            api.patch(&name, &params, &Patch::Merge(patch))
+                .await
+                .map_err(Error::kubernetes("writing", format!("Secret {name}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn waiting(observed: &Observed, member: &str, digest: &str) -> Result<Vec<u8>, Error> {
+    let secret = observed.secret(&names::enrollment_secret(member));
+    let value = secret.and_then(|secret| secret.data.as_ref()?.get(names::TOKEN_KEY));
+    value
+        .filter(|value| crate::edge_router::digest_of(&value.0).as_deref() == Some(digest))
+        .map(|value| value.0.clone())
+        .ok_or_else(|| {
+            Problem::new(
+                reasons::TOKEN_MISSING,
+                format!("the token of {member} went away meanwhile; it is looked up again"),
+            )
+            .into()
+        })
+}

@@ -1,0 +1,257 @@
+//! What is known of one set, read live: a cache that lags must not be the
+//! ground on which a pod counts as gone. Eight reads, each by label.
+
+use crate::context::Context;
+use crate::edge_router::digest_of;
+use crate::problem::Error;
+use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names, reasons};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ListParams};
+use kube::{Resource, ResourceExt};
+use plan::Settings;
+use plan::conditions;
+use plan::edge_router::Problem;
+use plan::set::{Facts, Network, TokensSecret};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+/// Everything that was observed. The Secrets stay here: the planner sees
+/// digests.
+pub(super) struct Observed {
+    pub(super) network: Network,
+    pub(super) edge_routers: Vec<EdgeRouter>,
+    pub(super) stateful_set: Option<StatefulSet>,
+    pub(super) services: Vec<Service>,
+    pub(super) config_maps: Vec<ConfigMap>,
+    pub(super) pods: Vec<Pod>,
+    pub(super) claims: Vec<PersistentVolumeClaim>,
+    pub(super) secrets: Vec<Secret>,
+    pub(super) tokens: TokensSecret,
+    pub(super) provided: Option<Result<BTreeMap<String, String>, Problem>>,
+}
+
+pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Observed, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let name = object.name_any();
+    let client = || context.client.clone();
+    let by_label = ListParams::default().labels(&format!("{}={name}", names::LABEL_SET));
+
+    // First the StatefulSet, then the pods: a pod that is not there was not
+    // wanted either.
+    let sets: Api<StatefulSet> = Api::namespaced(client(), &namespace);
+    let stateful_set = sets
+        .get_opt(&name)
+        .await
+        .map_err(Error::kubernetes("reading", format!("StatefulSet {name}")))?;
+    let stateful_set = stateful_set.filter(|set| set.labels().get(names::LABEL_SET) == Some(&name));
+    let pods = list::<Pod>(context, &namespace, &by_label).await?;
+    let (edge_routers, services, config_maps, claims, secrets) = tokio::try_join!(
+        list::<EdgeRouter>(context, &namespace, &by_label),
+        list::<Service>(context, &namespace, &by_label),
+        list::<ConfigMap>(context, &namespace, &by_label),
+        list::<PersistentVolumeClaim>(context, &namespace, &by_label),
+        list::<Secret>(context, &namespace, &by_label),
+    )?;
+    let tokens = tokens(context, &namespace, &names::tokens_secret(&name), &secrets).await?;
+    let network = network(context, object, &namespace).await?;
+    let provided = provided(context, object, &namespace).await?;
+    Ok(Observed {
+        network,
+        edge_routers,
+        stateful_set,
+        services,
+        config_maps,
+        pods,
+        claims,
+        secrets,
+        tokens,
+        provided,
+    })
+}
+
+impl Observed {
+    /// The same without the texts of tokens.
+    pub(super) fn facts<'a>(
+        &self,
+        object: &'a ZitiRouter,
+        settings: &'a Settings,
+        now: Timestamp,
+    ) -> Facts<'a> {
+        let waiting_tokens = self
+            .edge_routers
+            .iter()
+            .filter_map(|er| {
+                let secret = self.secret(&names::enrollment_secret(&er.name_any()))?;
+                let value = secret.data.as_ref()?.get(names::TOKEN_KEY)?;
+                Some((er.name_any(), digest_of(&value.0)?))
+            })
+            .collect();
+        let copy = self.secret(&names::provided_tokens_secret(&object.name_any()));
+        Facts {
+            object,
+            settings,
+            network: self.network.clone(),
+            edge_routers: self.edge_routers.clone(),
+            stateful_set: self.stateful_set.clone(),
+            services: self.services.clone(),
+            config_maps: self.config_maps.clone(),
+            pods: self.pods.clone(),
+            claims: self.claims.clone(),
+            tokens: self.tokens.clone(),
+            waiting_tokens,
+            provided: self.provided.clone(),
+            provided_copy: copy.map(digests),
+            now,
+        }
+    }
+
+    pub(super) fn secret(&self, name: &str) -> Option<&Secret> {
+        self.secrets
+            .iter()
+            .find(|secret| secret.metadata.name.as_deref() == Some(name))
+    }
+}
+
+async fn list<K>(context: &Context, namespace: &str, params: &ListParams) -> Result<Vec<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let listed = api.list(params).await.map_err(Error::kubernetes(
+        "listing",
+        format!("{} of {namespace}", K::plural(&())),
+    ))?;
+    Ok(listed.items)
+}
+
+/// Digests of the tokens in a Secret, by key.
+fn digests(secret: &Secret) -> BTreeMap<String, String> {
+    let data = secret.data.iter().flatten();
+    data.filter_map(|(key, value)| Some((key.clone(), digest_of(&value.0)?)))
+        .collect()
+}
+
+async fn tokens(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    labelled: &[Secret],
+) -> Result<TokensSecret, Error> {
+    if let Some(secret) = labelled
+        .iter()
+        .find(|secret| secret.metadata.name.as_deref() == Some(name))
+    {
+        let keys = secret
+            .data
+            .iter()
+            .flatten()
+            .map(|(key, value)| (key.clone(), digest_of(&value.0)))
+            .collect();
+        return Ok(TokensSecret::Ours(keys));
+    }
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let foreign = api
+        .get_metadata_opt(name)
+        .await
+        .map_err(Error::kubernetes("reading", format!("Secret {name}")))?;
+    Ok(if foreign.is_some() {
+        TokensSecret::Foreign
+    } else {
+        TokensSecret::Absent
+    })
+}
+
+async fn network(
+    context: &Context,
+    object: &ZitiRouter,
+    namespace: &str,
+) -> Result<Network, Error> {
+    let Some(reference) = &object.spec.network_ref else {
+        return Ok(Network::NotReferenced);
+    };
+    let api: Api<ZitiNetwork> = Api::namespaced(context.client.clone(), namespace);
+    let found = api
+        .get_opt(&reference.name)
+        .await
+        .map_err(Error::kubernetes(
+            "reading",
+            format!("ZitiNetwork {}", reference.name),
+        ))?;
+    let Some(network) = found else {
+        let message = format!(
+            "ZitiNetwork {} does not exist in this namespace: create it, or correct spec.networkRef",
+            reference.name
+        );
+        return Ok(Network::Missing(Problem::new(
+            reasons::NETWORK_NOT_FOUND,
+            message,
+        )));
+    };
+    let ready = network
+        .status
+        .as_ref()
+        .and_then(|status| conditions::find(&status.conditions, reasons::types::READY));
+    let fault = match ready {
+        Some(ready) if ready.status == "True" => None,
+        Some(ready) => Some(Problem::new(
+            reasons::NETWORK_NOT_READY,
+            ready.message.clone(),
+        )),
+        None => Some(Problem::new(
+            reasons::NETWORK_NOT_READY,
+            "it has not been reached yet",
+        )),
+    };
+    Ok(Network::Found {
+        fault,
+        name_pattern: network.spec.name_pattern.clone(),
+        control_endpoints: network
+            .spec
+            .control_plane
+            .map(|plane| plane.endpoints)
+            .unwrap_or_default(),
+        has_credential: network.spec.credential.is_some(),
+    })
+}
+
+/// The tokens that a person gave, as digests.
+async fn provided(
+    context: &Context,
+    object: &ZitiRouter,
+    namespace: &str,
+) -> Result<Option<Result<BTreeMap<String, String>, Problem>>, Error> {
+    if let Some(tokens) = &object.spec.tokens {
+        let digests = tokens
+            .iter()
+            .filter_map(|(member, text)| Some((member.clone(), digest_of(text.as_bytes())?)))
+            .collect();
+        return Ok(Some(Ok(digests)));
+    }
+    let Some(reference) = &object.spec.tokens_secret_ref else {
+        return Ok(None);
+    };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let found = api
+        .get_opt(&reference.name)
+        .await
+        .map_err(Error::kubernetes(
+            "reading",
+            format!("Secret {}", reference.name),
+        ))?;
+    Ok(Some(match found {
+        Some(secret) => Ok(digests(&secret)),
+        None => {
+            let message = format!(
+                "Secret {}, named in spec.tokensSecretRef, does not exist in this namespace: create it with a token under each member's name",
+                reference.name
+            );
+            Err(Problem::new(reasons::SOURCE_MISSING, message))
+        }
+    }))
+}
