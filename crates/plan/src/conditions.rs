@@ -47,11 +47,22 @@ pub struct Conditions {
 impl Conditions {
     /// Start from the conditions that the object has.
     pub fn new(current: &[Condition], generation: Option<i64>, now: Timestamp) -> Self {
-        Self { list: current.to_vec(), generation, now, set: Vec::new() }
+        Self {
+            list: current.to_vec(),
+            generation,
+            now,
+            set: Vec::new(),
+        }
     }
 
     /// Say what holds now.
-    pub fn set(&mut self, type_: &'static str, truth: Truth, reason: &str, message: impl Into<String>) {
+    pub fn set(
+        &mut self,
+        type_: &'static str,
+        truth: Truth,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
         let mut message = message.into();
         self.set.push(type_);
         if message.len() > MAX_MESSAGE {

@@ -84,42 +84,90 @@ pub fn plan(facts: &Facts) -> Plan {
             let message = format!("the controller ({}) answers", answer.version);
             conditions.set(types::REACHABLE, Truth::True, reasons::CONNECTED, message);
         }
-        Err(problem) => conditions.set(types::REACHABLE, Truth::False, problem.reason, problem.message.clone()),
+        Err(problem) => conditions.set(
+            types::REACHABLE,
+            Truth::False,
+            problem.reason,
+            problem.message.clone(),
+        ),
     }
-    let verdict = facts.answer.clone().and_then(|answer| judge(facts, &mut status, &answer));
+    let verdict = facts
+        .answer
+        .clone()
+        .and_then(|answer| judge(facts, &mut status, &answer));
     match &verdict {
-        Err(problem) => conditions.set(types::READY, Truth::False, problem.reason, problem.message.clone()),
+        Err(problem) => conditions.set(
+            types::READY,
+            Truth::False,
+            problem.reason,
+            problem.message.clone(),
+        ),
         Ok(Verdict { identity: None, .. }) => {
             let message = "reachable; without spec.credential only provided tokens can be used";
             conditions.set(types::READY, Truth::True, reasons::NO_CREDENTIAL, message);
         }
-        Ok(_) => conditions.set(types::READY, Truth::True, reasons::READY, "routers can be registered"),
+        Ok(_) => conditions.set(
+            types::READY,
+            Truth::True,
+            reasons::READY,
+            "routers can be registered",
+        ),
     }
     let mut steps = Vec::new();
-    let held = object.metadata.finalizers.iter().flatten().any(|f| f == names::FINALIZER_NETWORK);
+    let held = object
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|f| f == names::FINALIZER_NETWORK);
     match (object.metadata.deletion_timestamp.is_some(), held) {
         (false, false) => steps.push(Step::AddFinalizer),
         (true, true) if facts.users == 0 => steps.push(Step::ReleaseFinalizer),
         (true, true) => {
-            let message = format!("{} EdgeRouters still need this network to be deleted from it: delete them first", facts.users);
+            let message = format!(
+                "{} EdgeRouters still need this network to be deleted from it: delete them first",
+                facts.users
+            );
             conditions.set(types::READY, Truth::False, reasons::IN_USE, message);
         }
         _ => {}
     }
     status.conditions = conditions.into_vec();
     let requeue = if verdict.is_ok() { REFRESH } else { RETRY };
-    Plan { steps, status, verdict, requeue }
+    Plan {
+        steps,
+        status,
+        verdict,
+        requeue,
+    }
 }
 
 /// Whether the network that answers is the one that is meant, and ours.
-fn judge(facts: &Facts, status: &mut ZitiNetworkStatus, answer: &Answer) -> Result<Verdict, Problem> {
-    let annotation = |key: &str| facts.object.metadata.annotations.as_ref().and_then(|a| a.get(key)).map(String::as_str);
+fn judge(
+    facts: &Facts,
+    status: &mut ZitiNetworkStatus,
+    answer: &Answer,
+) -> Result<Verdict, Problem> {
+    let annotation = |key: &str| {
+        facts
+            .object
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|a| a.get(key))
+            .map(String::as_str)
+    };
     let Some(identity) = &answer.identity else {
-        return Ok(Verdict { identity: None, identity_confirmed: false });
+        return Ok(Verdict {
+            identity: None,
+            identity_confirmed: false,
+        });
     };
     let ours = &facts.settings.install_id;
     match status.install_id.as_deref() {
-        Some(other) if other != ours && annotation(names::ANNOTATION_CONFIRM_INSTALL) != Some(other) => {
+        Some(other)
+            if other != ours && annotation(names::ANNOTATION_CONFIRM_INSTALL) != Some(other) =>
+        {
             return Err(Problem::new(
                 reasons::FOREIGN_INSTALL,
                 format!(
@@ -144,7 +192,10 @@ fn judge(facts: &Facts, status: &mut ZitiNetworkStatus, answer: &Answer) -> Resu
         )),
         _ => {
             status.network_identity = Some(identity.clone());
-            Ok(Verdict { identity: Some(identity.clone()), identity_confirmed: confirmed })
+            Ok(Verdict {
+                identity: Some(identity.clone()),
+                identity_confirmed: confirmed,
+            })
         }
     }
 }
@@ -157,7 +208,10 @@ mod tests {
     use api::ziti_network::{ConfigMapKeyRef, Trust};
 
     fn network() -> ZitiNetwork {
-        let trust = Trust::ConfigMap(ConfigMapKeyRef { name: "ca".into(), key: "ca.crt".into() });
+        let trust = Trust::ConfigMap(ConfigMapKeyRef {
+            name: "ca".into(),
+            key: "ca.crt".into(),
+        });
         let spec = ZitiNetworkSpec {
             management_api: vec!["https://ziti:1280".into()],
             trust,
@@ -171,13 +225,27 @@ mod tests {
     }
 
     fn settings() -> Settings {
-        Settings { install_id: "here".into(), agent_image: "a".into(), router_image: "r".into() }
+        Settings {
+            install_id: "here".into(),
+            agent_image: "a".into(),
+            router_image: "r".into(),
+        }
     }
 
     fn planned(object: &ZitiNetwork, identity: &str, users: usize) -> Plan {
-        let answer = Ok(Answer { version: "v1.6.0".into(), identity: Some(identity.into()) });
+        let answer = Ok(Answer {
+            version: "v1.6.0".into(),
+            identity: Some(identity.into()),
+        });
         let settings = settings();
-        plan(&Facts { object, settings: &settings, answer, credential_expiry: None, users, now: Timestamp::UNIX_EPOCH })
+        plan(&Facts {
+            object,
+            settings: &settings,
+            answer,
+            credential_expiry: None,
+            users,
+            now: Timestamp::UNIX_EPOCH,
+        })
     }
 
     #[test]
@@ -185,9 +253,13 @@ mod tests {
         let mut object = network();
         object.status = Some(planned(&object, "one", 0).status);
         let changed = planned(&object, "two", 0);
-        assert_eq!(changed.verdict.unwrap_err().reason, reasons::NETWORK_CHANGED);
+        assert_eq!(
+            changed.verdict.unwrap_err().reason,
+            reasons::NETWORK_CHANGED
+        );
         assert_eq!(changed.status.network_identity.as_deref(), Some("one"));
-        object.metadata.annotations = Some([(names::ANNOTATION_CONFIRM_NETWORK.into(), "two".into())].into());
+        object.metadata.annotations =
+            Some([(names::ANNOTATION_CONFIRM_NETWORK.into(), "two".into())].into());
         let confirmed = planned(&object, "two", 0);
         assert!(confirmed.verdict.unwrap().identity_confirmed);
         assert_eq!(confirmed.status.network_identity.as_deref(), Some("two"));
@@ -196,9 +268,16 @@ mod tests {
     #[test]
     fn a_network_of_another_install_is_left_alone_until_confirmed() {
         let mut object = network();
-        object.status = Some(ZitiNetworkStatus { install_id: Some("there".into()), ..Default::default() });
-        assert_eq!(planned(&object, "one", 0).verdict.unwrap_err().reason, reasons::FOREIGN_INSTALL);
-        object.metadata.annotations = Some([(names::ANNOTATION_CONFIRM_INSTALL.into(), "there".into())].into());
+        object.status = Some(ZitiNetworkStatus {
+            install_id: Some("there".into()),
+            ..Default::default()
+        });
+        assert_eq!(
+            planned(&object, "one", 0).verdict.unwrap_err().reason,
+            reasons::FOREIGN_INSTALL
+        );
+        object.metadata.annotations =
+            Some([(names::ANNOTATION_CONFIRM_INSTALL.into(), "there".into())].into());
         assert!(planned(&object, "one", 0).verdict.is_ok());
     }
 

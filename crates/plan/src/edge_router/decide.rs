@@ -2,7 +2,9 @@
 
 use super::desired::{changes, name_fault, tags_are_of_object, wanted, wanted_tags};
 use super::status::Draft;
-use super::{Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, token, wanted_name};
+use super::{
+    Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, token, wanted_name,
+};
 use api::edge_router::{Enrollment, Intent, IntentAct};
 use api::{AdoptionPolicy, names, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -32,9 +34,20 @@ pub(super) enum Found<'a> {
 /// Find the router: by recorded id, then by ownership tag, then by name.
 pub(super) fn find<'a>(facts: &Facts, view: &'a View) -> Found<'a> {
     let install = &facts.settings.install_id;
-    let recorded = facts.object.status.as_ref().and_then(|status| status.id.as_ref());
-    let by_id = view.entities.iter().find(|entity| Some(&entity.id) == recorded);
-    let by_tag = || view.entities.iter().find(|entity| tags_are_of_object(&entity.tags, facts.object, install));
+    let recorded = facts
+        .object
+        .status
+        .as_ref()
+        .and_then(|status| status.id.as_ref());
+    let by_id = view
+        .entities
+        .iter()
+        .find(|entity| Some(&entity.id) == recorded);
+    let by_tag = || {
+        view.entities
+            .iter()
+            .find(|entity| tags_are_of_object(&entity.tags, facts.object, install))
+    };
     let name = wanted_name(facts.object);
     let by_name = || view.entities.iter().find(|entity| entity.name == name);
     match by_id.or_else(by_tag).or_else(by_name) {
@@ -62,17 +75,19 @@ pub(super) fn network_fault<'a>(facts: &'a Facts) -> Result<&'a View, Problem> {
         )),
         NetworkFacts::Unusable(problem) => Err(problem.clone()),
         NetworkFacts::Known(view) => match recorded_identity(facts) {
-            Some(recorded) if recorded != view.identity && !view.identity_confirmed => Err(Problem::new(
-                reasons::NETWORK_CHANGED,
-                format!(
-                    "this router is registered in network {recorded}, and network {} answers now: nothing is created or \
+            Some(recorded) if recorded != view.identity && !view.identity_confirmed => {
+                Err(Problem::new(
+                    reasons::NETWORK_CHANGED,
+                    format!(
+                        "this router is registered in network {recorded}, and network {} answers now: nothing is created or \
                      deleted. Point the ZitiNetwork back at the right controller; if the new network is meant, annotate the \
                      ZitiNetwork with {}={}",
-                    view.identity,
-                    names::ANNOTATION_CONFIRM_NETWORK,
-                    view.identity
-                ),
-            )),
+                        view.identity,
+                        names::ANNOTATION_CONFIRM_NETWORK,
+                        view.identity
+                    ),
+                ))
+            }
             _ => Ok(view),
         },
     }
@@ -89,10 +104,20 @@ fn plan_managed(facts: &Facts) -> Plan {
     let mut draft = Draft::new(facts);
     let name = wanted_name(facts.object);
     if let Some(fault) = name_fault(&name) {
-        let message = format!("a router cannot be named {name:?} on a Ziti network: {fault}. Choose another spec.name");
-        return draft.not_registered(Problem::new(reasons::NAME_INVALID, message)).finish();
+        let message = format!(
+            "a router cannot be named {name:?} on a Ziti network: {fault}. Choose another spec.name"
+        );
+        return draft
+            .not_registered(Problem::new(reasons::NAME_INVALID, message))
+            .finish();
     }
-    let has_finalizer = facts.object.metadata.finalizers.iter().flatten().any(|f| f == names::FINALIZER_EDGE_ROUTER);
+    let has_finalizer = facts
+        .object
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|f| f == names::FINALIZER_EDGE_ROUTER);
     if !has_finalizer {
         // Before anything is made elsewhere, so that nothing is left behind.
         draft.step(Step::AddFinalizer);
@@ -124,21 +149,33 @@ fn claim_or_update(facts: &Facts, entity: &Entity, draft: &mut Draft) {
         // what differs is put right in the next round.
         let mut tags = entity.tags.clone();
         tags.extend(wanted_tags(facts.object, install));
-        draft.step(Step::Claim { id: entity.id.clone(), tags });
+        draft.step(Step::Claim {
+            id: entity.id.clone(),
+            tags,
+        });
         return;
     }
     let changes = changes(entity, &wanted(facts.object, install));
     if !changes.is_empty() {
-        draft.step(Step::Update { id: entity.id.clone(), changes });
+        draft.step(Step::Update {
+            id: entity.id.clone(),
+            changes,
+        });
     }
 }
 
 fn name_taken(facts: &Facts, entity: &Entity) -> Problem {
-    let owner = match (entity.tags.get(names::TAG_INSTALL), entity.tags.get(names::TAG_NAMESPACE), entity.tags.get(names::TAG_NAME)) {
+    let owner = match (
+        entity.tags.get(names::TAG_INSTALL),
+        entity.tags.get(names::TAG_NAMESPACE),
+        entity.tags.get(names::TAG_NAME),
+    ) {
         (Some(install), Some(namespace), Some(name)) if install != &facts.settings.install_id => {
             format!("it belongs to EdgeRouter {namespace}/{name} of installation {install}")
         }
-        (Some(_), Some(namespace), Some(name)) => format!("it belongs to EdgeRouter {namespace}/{name}"),
+        (Some(_), Some(namespace), Some(name)) => {
+            format!("it belongs to EdgeRouter {namespace}/{name}")
+        }
         _ => "it was not made by this operator".to_owned(),
     };
     Problem::new(
@@ -155,7 +192,8 @@ fn name_taken(facts: &Facts, entity: &Entity) -> Problem {
 fn plan_absent(facts: &Facts, view: &View, mut draft: Draft) -> Plan {
     let annotations = facts.object.metadata.annotations.as_ref();
     if let Some(id) = draft.recorded_id() {
-        let confirmed = annotations.and_then(|a| a.get(names::ANNOTATION_CONFIRM_MISSING)) == Some(&id);
+        let confirmed =
+            annotations.and_then(|a| a.get(names::ANNOTATION_CONFIRM_MISSING)) == Some(&id);
         if view.many_missing && !confirmed {
             return draft
                 .not_registered(Problem::new(
@@ -172,8 +210,15 @@ fn plan_absent(facts: &Facts, view: &View, mut draft: Draft) -> Plan {
     }
     let wanted = wanted(facts.object, &facts.settings.install_id);
     if draft.intent_act() != Some(IntentAct::Create) {
-        let intent = Intent { act: IntentAct::Create, previous_token: None, recorded_at: Time(facts.now) };
-        draft.step(Step::RecordIntent { intent, re_enrollment: false });
+        let intent = Intent {
+            act: IntentAct::Create,
+            previous_token: None,
+            recorded_at: Time(facts.now),
+        };
+        draft.step(Step::RecordIntent {
+            intent,
+            re_enrollment: false,
+        });
     }
     draft.step(Step::Create(wanted));
     draft.registering().finish()

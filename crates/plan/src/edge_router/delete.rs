@@ -29,18 +29,27 @@ pub(super) fn plan(facts: &Facts) -> Plan {
     }
     let view = match network_fault(facts) {
         Ok(view) => view,
-        Err(problem) => return draft.deletion_blocked(&with_way_out(facts, problem)).finish(),
+        Err(problem) => {
+            return draft
+                .deletion_blocked(&with_way_out(facts, problem))
+                .finish();
+        }
     };
     let install = &facts.settings.install_id;
     let recorded = status.and_then(|status| status.id.as_ref());
     let ours = view.entities.iter().find(|entity| {
-        tags_are_of_object(&entity.tags, object, install) && (recorded.is_none() || recorded == Some(&entity.id))
+        tags_are_of_object(&entity.tags, object, install)
+            && (recorded.is_none() || recorded == Some(&entity.id))
     });
     match ours {
         Some(entity) if entity.online => still_online(entity, draft),
         Some(entity) => {
-            draft.step(Step::Delete { id: entity.id.clone() });
-            draft.deleting("the router is being deleted from the network").finish()
+            draft.step(Step::Delete {
+                id: entity.id.clone(),
+            });
+            draft
+                .deleting("the router is being deleted from the network")
+                .finish()
         }
         None => gone(facts, draft),
     }
@@ -48,16 +57,24 @@ pub(super) fn plan(facts: &Facts) -> Plan {
 
 /// The router is not there. A creation whose reply was lost may still come.
 fn gone(facts: &Facts, mut draft: Draft) -> Plan {
-    let intent = facts.object.status.as_ref().and_then(|status| status.intent.as_ref());
+    let intent = facts
+        .object
+        .status
+        .as_ref()
+        .and_then(|status| status.intent.as_ref());
     if let Some(intent) = intent.filter(|intent| intent.act == IntentAct::Create) {
         let left = LATE_COMMIT.saturating_sub(facts.now.duration_since(intent.recorded_at.0));
         if left.is_positive() {
             draft.look_again(left);
-            return draft.deleting("waits to see whether a registration under way still comes").finish();
+            return draft
+                .deleting("waits to see whether a registration under way still comes")
+                .finish();
         }
     }
     draft.step(Step::ReleaseFinalizer);
-    draft.deleting("the router is gone from the network").finish()
+    draft
+        .deleting("the router is gone from the network")
+        .finish()
 }
 
 fn still_online(entity: &Entity, mut draft: Draft) -> Plan {

@@ -6,7 +6,12 @@ use std::collections::BTreeMap;
 
 /// The router's name on the network.
 pub fn wanted_name(object: &EdgeRouter) -> String {
-    object.spec.name.clone().or_else(|| object.metadata.name.clone()).unwrap_or_default()
+    object
+        .spec
+        .name
+        .clone()
+        .or_else(|| object.metadata.name.clone())
+        .unwrap_or_default()
 }
 
 /// Whether Ziti can hold this name, and filters can find it again.
@@ -25,16 +30,29 @@ pub(super) fn ownership_tags(object: &EdgeRouter, install_id: &str) -> BTreeMap<
     let metadata = &object.metadata;
     BTreeMap::from([
         (names::TAG_INSTALL.to_owned(), install_id.to_owned()),
-        (names::TAG_NAMESPACE.to_owned(), metadata.namespace.clone().unwrap_or_default()),
-        (names::TAG_NAME.to_owned(), metadata.name.clone().unwrap_or_default()),
-        (names::TAG_UID.to_owned(), metadata.uid.clone().unwrap_or_default()),
+        (
+            names::TAG_NAMESPACE.to_owned(),
+            metadata.namespace.clone().unwrap_or_default(),
+        ),
+        (
+            names::TAG_NAME.to_owned(),
+            metadata.name.clone().unwrap_or_default(),
+        ),
+        (
+            names::TAG_UID.to_owned(),
+            metadata.uid.clone().unwrap_or_default(),
+        ),
     ])
 }
 
 /// Whether tags name this object, whatever its uid: same install, namespace
 /// and name. No other object can live under that name, so a router with these
 /// tags was this object's before a restore or a re-creation.
-pub fn tags_are_of_object(tags: &BTreeMap<String, String>, object: &EdgeRouter, install_id: &str) -> bool {
+pub fn tags_are_of_object(
+    tags: &BTreeMap<String, String>,
+    object: &EdgeRouter,
+    install_id: &str,
+) -> bool {
     ownership_tags(object, install_id)
         .iter()
         .filter(|(key, _)| key.as_str() != names::TAG_UID)
@@ -43,7 +61,9 @@ pub fn tags_are_of_object(tags: &BTreeMap<String, String>, object: &EdgeRouter, 
 
 /// Whether a router carries the tags of this very object, uid included.
 pub fn is_ours(entity: &Entity, object: &EdgeRouter, install_id: &str) -> bool {
-    ownership_tags(object, install_id).iter().all(|(key, value)| entity.tags.get(key) == Some(value))
+    ownership_tags(object, install_id)
+        .iter()
+        .all(|(key, value)| entity.tags.get(key) == Some(value))
 }
 
 /// All tags that the router should carry.

@@ -13,8 +13,8 @@ mod status;
 mod token;
 
 pub use decide::plan;
-pub use status::after_failure;
 pub use desired::{is_ours, tags_are_of_object, wanted_name};
+pub use status::after_failure;
 
 use crate::Settings;
 use crate::token::TokenFacts;
@@ -64,7 +64,10 @@ pub struct Problem {
 impl Problem {
     /// A problem.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self {
+            reason,
+            message: message.into(),
+        }
     }
 }
 
@@ -241,9 +244,11 @@ impl Step {
     /// Whether the step changes the network.
     pub fn writes_to_network(&self) -> bool {
         match self {
-            Self::Create(_) | Self::Claim { .. } | Self::Update { .. } | Self::ReEnroll { .. } | Self::Delete { .. } => {
-                true
-            }
+            Self::Create(_)
+            | Self::Claim { .. }
+            | Self::Update { .. }
+            | Self::ReEnroll { .. }
+            | Self::Delete { .. } => true,
             Self::AddFinalizer
             | Self::RecordIntent { .. }
             | Self::PublishToken { .. }

@@ -46,7 +46,11 @@ impl Draft {
     }
 
     pub(super) fn step(&mut self, step: Step) {
-        if let Step::RecordIntent { intent, re_enrollment } = &step {
+        if let Step::RecordIntent {
+            intent,
+            re_enrollment,
+        } = &step
+        {
             self.status.intent = Some(intent.clone());
             if *re_enrollment {
                 self.status.last_re_enrollment = Some(intent.recorded_at.clone());
@@ -77,7 +81,12 @@ impl Draft {
     }
 
     pub(super) fn not_registered(mut self, problem: Problem) -> Self {
-        self.conditions.set(types::REGISTERED, Truth::False, problem.reason, problem.message);
+        self.conditions.set(
+            types::REGISTERED,
+            Truth::False,
+            problem.reason,
+            problem.message,
+        );
         self
     }
 
@@ -86,18 +95,25 @@ impl Draft {
     pub(super) fn network_unusable(mut self, problem: Problem) -> Self {
         let known = self.status.id.is_some() && self.conditions.get(types::READY).is_some();
         if !known {
-            self.conditions.set(types::REGISTERED, Truth::False, problem.reason, problem.message);
+            self.conditions.set(
+                types::REGISTERED,
+                Truth::False,
+                problem.reason,
+                problem.message,
+            );
         } else if problem.reason == reasons::NETWORK_NOT_READY {
             self.keep = true;
         } else {
-            self.conditions.set(types::READY, Truth::False, problem.reason, problem.message);
+            self.conditions
+                .set(types::READY, Truth::False, problem.reason, problem.message);
         }
         self
     }
 
     pub(super) fn registering(mut self) -> Self {
         let message = format!("router {:?} is being registered", self.wanted_name);
-        self.conditions.set(types::REGISTERED, Truth::False, reasons::PENDING, message);
+        self.conditions
+            .set(types::REGISTERED, Truth::False, reasons::PENDING, message);
         self.watch_closely = true;
         self
     }
@@ -117,8 +133,12 @@ impl Draft {
         }
         self.status.id = Some(entity.id.clone());
         self.status.network_identity = Some(view.identity.clone());
-        let message = format!("router {:?} is registered with id {}", entity.name, entity.id);
-        self.conditions.set(types::REGISTERED, Truth::True, reasons::REGISTERED, message);
+        let message = format!(
+            "router {:?} is registered with id {}",
+            entity.name, entity.id
+        );
+        self.conditions
+            .set(types::REGISTERED, Truth::True, reasons::REGISTERED, message);
         self.seen(entity, view.fresh);
     }
 
@@ -131,20 +151,27 @@ impl Draft {
         if entity.hostname.is_some() {
             self.status.hostname.clone_from(&entity.hostname);
         }
-        let pod = self.agent.as_ref().filter(|agent| agent.is_enrolled()).map(|agent| agent.pod_uid.clone());
+        let pod = self
+            .agent
+            .as_ref()
+            .filter(|agent| agent.is_enrolled())
+            .map(|agent| agent.pod_uid.clone());
         if entity.online && entity.synced && entity.verified {
             let message = format!("router {:?} is connected and in sync", entity.name);
-            self.conditions.set(types::ONLINE, Truth::True, reasons::ONLINE, message);
+            self.conditions
+                .set(types::ONLINE, Truth::True, reasons::ONLINE, message);
             if fresh {
                 self.status.online_pod = pod;
             }
         } else if entity.online {
             let message = format!("router {:?} is connected and not in sync yet", entity.name);
-            self.conditions.set(types::ONLINE, Truth::False, reasons::SYNCING, message);
+            self.conditions
+                .set(types::ONLINE, Truth::False, reasons::SYNCING, message);
             self.watch_closely = true;
         } else {
             let message = format!("router {:?} is not connected", entity.name);
-            self.conditions.set(types::ONLINE, Truth::False, reasons::OFFLINE, message);
+            self.conditions
+                .set(types::ONLINE, Truth::False, reasons::OFFLINE, message);
             self.status.online_pod = None;
             self.watch_closely |= pod.is_some();
         }
@@ -153,26 +180,41 @@ impl Draft {
     pub(super) fn enrolled(&mut self, entity: &Entity) {
         self.status.token_expiry = None;
         let message = format!("router {:?} holds its identity", entity.name);
-        self.conditions.set(types::ENROLLED, Truth::True, reasons::ENROLLED, message);
+        self.conditions
+            .set(types::ENROLLED, Truth::True, reasons::ENROLLED, message);
     }
 
     /// The token was redeemed and no pod of ours has said that it holds the
     /// certificate: a router run by somebody else, or one about to report.
     pub(super) fn enrolled_elsewhere(&mut self, entity: &Entity) {
         self.status.token_expiry = None;
-        let message = format!("router {:?} is enrolled; it has not connected yet", entity.name);
-        self.conditions.set(types::ENROLLED, Truth::True, reasons::ENROLLED, message);
+        let message = format!(
+            "router {:?} is enrolled; it has not connected yet",
+            entity.name
+        );
+        self.conditions
+            .set(types::ENROLLED, Truth::True, reasons::ENROLLED, message);
         self.watch_closely = true;
     }
 
     pub(super) fn identity_lost(&mut self, what: &str, next: &str) {
         self.watch_closely = true;
         let message = format!("{what}: {next}. The router keeps its id");
-        self.conditions.set(types::ENROLLED, Truth::False, reasons::IDENTITY_LOST, message);
+        self.conditions.set(
+            types::ENROLLED,
+            Truth::False,
+            reasons::IDENTITY_LOST,
+            message,
+        );
     }
 
     pub(super) fn not_enrolled(&mut self, problem: Problem) {
-        self.conditions.set(types::ENROLLED, Truth::False, problem.reason, problem.message);
+        self.conditions.set(
+            types::ENROLLED,
+            Truth::False,
+            problem.reason,
+            problem.message,
+        );
     }
 
     /// The token is in the Secret, or about to be.
@@ -180,24 +222,43 @@ impl Draft {
         self.watch_closely = true;
         self.status.token_expiry = token.expires_at.map(Time);
         if let Some(end) = token.expires_at {
-            self.look_again(end.duration_since(self.now()).max(SignedDuration::from_secs(1)));
+            self.look_again(
+                end.duration_since(self.now())
+                    .max(SignedDuration::from_secs(1)),
+            );
         }
-        let failing = agent.filter(|agent| !agent.is_enrolled() && agent.reason != reasons::TOKEN_MISSING);
+        let failing =
+            agent.filter(|agent| !agent.is_enrolled() && agent.reason != reasons::TOKEN_MISSING);
         if let Some(agent) = failing {
             let reason = agent_reason(&agent.reason);
-            let said = agent.message.clone().unwrap_or_else(|| agent.reason.clone());
-            self.conditions.set(types::ENROLLED, Truth::False, reason, format!("the pod could not enroll: {said}"));
+            let said = agent
+                .message
+                .clone()
+                .unwrap_or_else(|| agent.reason.clone());
+            self.conditions.set(
+                types::ENROLLED,
+                Truth::False,
+                reason,
+                format!("the pod could not enroll: {said}"),
+            );
         } else {
             let message = format!("the token waits in Secret {}", self.secret_name);
-            self.conditions.set(types::ENROLLED, Truth::False, reasons::TOKEN_READY, message);
+            self.conditions
+                .set(types::ENROLLED, Truth::False, reasons::TOKEN_READY, message);
         }
     }
 
     pub(super) fn provided(&mut self, token: &TokenFacts) {
         self.status.id = Some(token.subject.clone());
         let message = format!("the provided token is for router {}", token.subject);
-        self.conditions.set(types::REGISTERED, Truth::True, reasons::PROVIDED, message);
-        self.conditions.set(types::ONLINE, Truth::Unknown, reasons::UNKNOWN, "the network cannot be asked without a credential");
+        self.conditions
+            .set(types::REGISTERED, Truth::True, reasons::PROVIDED, message);
+        self.conditions.set(
+            types::ONLINE,
+            Truth::Unknown,
+            reasons::UNKNOWN,
+            "the network cannot be asked without a credential",
+        );
     }
 
     pub(super) fn provided_problem(mut self, problem: Problem) -> Self {
@@ -205,14 +266,29 @@ impl Draft {
         if self.conditions.is_true(types::ENROLLED) {
             return self;
         }
-        self.conditions.set(types::REGISTERED, Truth::False, problem.reason, problem.message.clone());
-        self.conditions.set(types::ENROLLED, Truth::False, problem.reason, problem.message);
+        self.conditions.set(
+            types::REGISTERED,
+            Truth::False,
+            problem.reason,
+            problem.message.clone(),
+        );
+        self.conditions.set(
+            types::ENROLLED,
+            Truth::False,
+            problem.reason,
+            problem.message,
+        );
         self
     }
 
     pub(super) fn provided_enrolled(&mut self, entity: Option<&Entity>) {
         self.status.token_expiry = None;
-        self.conditions.set(types::ENROLLED, Truth::True, reasons::ENROLLED, "the router holds its identity");
+        self.conditions.set(
+            types::ENROLLED,
+            Truth::True,
+            reasons::ENROLLED,
+            "the router holds its identity",
+        );
         self.provided_online(entity);
     }
 
@@ -220,7 +296,10 @@ impl Draft {
         if let Some(entity) = entity {
             self.seen(entity, true);
         } else {
-            self.status.fingerprint = self.agent.as_ref().and_then(|agent| agent.fingerprint.clone());
+            self.status.fingerprint = self
+                .agent
+                .as_ref()
+                .and_then(|agent| agent.fingerprint.clone());
         }
     }
 
@@ -234,12 +313,18 @@ impl Draft {
     }
 
     pub(super) fn deleting(mut self, what: &str) -> Self {
-        self.conditions.set(types::READY, Truth::False, reasons::DELETING, what);
+        self.conditions
+            .set(types::READY, Truth::False, reasons::DELETING, what);
         self
     }
 
     pub(super) fn deletion_blocked(mut self, problem: &Problem) -> Self {
-        self.conditions.set(types::READY, Truth::False, problem.reason, problem.message.clone());
+        self.conditions.set(
+            types::READY,
+            Truth::False,
+            problem.reason,
+            problem.message.clone(),
+        );
         self.watch_closely = true;
         self
     }
@@ -254,7 +339,12 @@ impl Draft {
             summarize(&mut self.conditions);
         }
         self.status.conditions = self.conditions.into_vec();
-        Plan { steps: self.steps, status: self.status, requeue: self.requeue, watch_closely: self.watch_closely }
+        Plan {
+            steps: self.steps,
+            status: self.status,
+            requeue: self.requeue,
+            watch_closely: self.watch_closely,
+        }
     }
 }
 
@@ -262,28 +352,59 @@ impl Draft {
 fn summarize(conditions: &mut Conditions) {
     for type_ in [types::REGISTERED, types::ENROLLED, types::ONLINE] {
         let Some(condition) = conditions.get(type_).cloned() else {
-            conditions.set(types::READY, Truth::False, reasons::PENDING, "not looked at yet");
+            conditions.set(
+                types::READY,
+                Truth::False,
+                reasons::PENDING,
+                "not looked at yet",
+            );
             return;
         };
         // Without a credential nobody can tell whether it is online; the
         // identity is then all that there is to wait for.
         let unknown = type_ == types::ONLINE && condition.reason == reasons::UNKNOWN;
         if condition.status != Truth::True.as_str() && !unknown {
-            conditions.set(types::READY, Truth::False, &condition.reason, condition.message);
+            conditions.set(
+                types::READY,
+                Truth::False,
+                &condition.reason,
+                condition.message,
+            );
             return;
         }
     }
-    conditions.set(types::READY, Truth::True, reasons::READY, "the router does its work");
+    conditions.set(
+        types::READY,
+        Truth::True,
+        reasons::READY,
+        "the router does its work",
+    );
 }
 
 /// The status to write when a step failed.
-pub fn after_failure(plan: &Plan, failed: &Step, problem: &Problem, generation: Option<i64>, now: Timestamp) -> EdgeRouterStatus {
+pub fn after_failure(
+    plan: &Plan,
+    failed: &Step,
+    problem: &Problem,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> EdgeRouterStatus {
     let mut status = plan.status.clone();
     let mut conditions = Conditions::new(&status.conditions, generation, now);
     if matches!(failed, Step::Create(_) | Step::Claim { .. }) {
-        conditions.set(types::REGISTERED, Truth::False, problem.reason, problem.message.clone());
+        conditions.set(
+            types::REGISTERED,
+            Truth::False,
+            problem.reason,
+            problem.message.clone(),
+        );
     }
-    conditions.set(types::READY, Truth::False, problem.reason, problem.message.clone());
+    conditions.set(
+        types::READY,
+        Truth::False,
+        problem.reason,
+        problem.message.clone(),
+    );
     status.conditions = conditions.into_vec();
     status
 }

@@ -3,8 +3,8 @@
 use super::decide::network_fault;
 use super::status::Draft;
 use super::{
-    CHURN_LIMIT, Entity, Facts, NetworkBasics, NetworkFacts, Plan, Problem, RE_ENROLL_INTERVAL, SecretFacts, Step, TokenSource,
-    View,
+    CHURN_LIMIT, Entity, Facts, NetworkBasics, NetworkFacts, Plan, Problem, RE_ENROLL_INTERVAL,
+    SecretFacts, Step, TokenSource, View,
 };
 use crate::token::TokenFacts;
 use api::edge_router::{AgentReport, Enrollment, Intent, IntentAct, Reissue};
@@ -33,7 +33,8 @@ pub(super) fn plan_managed(facts: &Facts, view: &View, entity: &Entity, draft: &
 
 /// The token was redeemed: by the pod, or by somebody else, or in vain.
 fn plan_verified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, draft: &mut Draft) {
-    let held = entity.fingerprint.is_some() && agent.is_some_and(|agent| agent.fingerprint == entity.fingerprint);
+    let held = entity.fingerprint.is_some()
+        && agent.is_some_and(|agent| agent.fingerprint == entity.fingerprint);
     if held || entity.online {
         // `verified` alone does not show that the pod has the certificate.
         if facts.secret.digest().is_some() {
@@ -42,10 +43,15 @@ fn plan_verified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, dr
         draft.enrolled(entity);
         return;
     }
-    match agent.filter(|agent| agent.reason != AgentReport::ENROLLED || agent.fingerprint != entity.fingerprint) {
+    match agent.filter(|agent| {
+        agent.reason != AgentReport::ENROLLED || agent.fingerprint != entity.fingerprint
+    }) {
         Some(agent) => {
             let what = if agent.is_enrolled() {
-                format!("its pod holds certificate {}, and the network expects another", shorten(agent.fingerprint.as_deref()))
+                format!(
+                    "its pod holds certificate {}, and the network expects another",
+                    shorten(agent.fingerprint.as_deref())
+                )
             } else {
                 format!("its pod says {}", agent.reason)
             };
@@ -56,15 +62,28 @@ fn plan_verified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, dr
 }
 
 /// The token waits.
-fn plan_unverified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, server_time: Timestamp, draft: &mut Draft) {
+fn plan_unverified(
+    facts: &Facts,
+    entity: &Entity,
+    agent: Option<&AgentReport>,
+    server_time: Timestamp,
+    draft: &mut Draft,
+) {
     let asked = agent.is_some_and(|agent| !agent.is_enrolled());
-    let usable = entity.token.as_ref().filter(|token| !token.is_expired(server_time));
+    let usable = entity
+        .token
+        .as_ref()
+        .filter(|token| !token.is_expired(server_time));
     let Some(token) = usable else {
         let wants_new = match &facts.object.spec.enrollment {
             Enrollment::Managed(managed) => managed.reissue == Reissue::Automatic || asked,
             Enrollment::Provided(_) => false,
         };
-        let what = if entity.token.is_some() { "its token ran out unused" } else { "the network shows no token for it" };
+        let what = if entity.token.is_some() {
+            "its token ran out unused"
+        } else {
+            "the network shows no token for it"
+        };
         if wants_new && !entity.online {
             re_enroll(facts, entity, what, draft);
         } else {
@@ -79,15 +98,20 @@ fn plan_unverified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, 
         return;
     };
     let refused = agent.is_some_and(|agent| {
-        matches!(agent.reason.as_str(), reasons::TOKEN_SPENT | reasons::TOKEN_REFUSED | reasons::TOKEN_EXPIRED)
-            && agent.token_digest.as_deref() == Some(token.digest.as_str())
+        matches!(
+            agent.reason.as_str(),
+            reasons::TOKEN_SPENT | reasons::TOKEN_REFUSED | reasons::TOKEN_EXPIRED
+        ) && agent.token_digest.as_deref() == Some(token.digest.as_str())
     });
     if refused && !entity.online {
         heal(facts, entity, "the controller refused its token", draft);
         return;
     }
     if facts.secret.digest() != Some(token.digest.as_str()) {
-        draft.step(Step::PublishToken { digest: token.digest.clone(), source: TokenSource::Network });
+        draft.step(Step::PublishToken {
+            digest: token.digest.clone(),
+            source: TokenSource::Network,
+        });
     }
     draft.token_waits(token, agent);
 }
@@ -101,10 +125,16 @@ fn heal(facts: &Facts, entity: &Entity, what: &str, draft: &mut Draft) {
         draft.enrolled(entity);
     } else if offline_for < CHURN_LIMIT {
         let left = CHURN_LIMIT.saturating_sub(offline_for);
-        draft.identity_lost(what, "a new token follows when the network has seen it offline for a minute");
+        draft.identity_lost(
+            what,
+            "a new token follows when the network has seen it offline for a minute",
+        );
         draft.look_again(left.saturating_add(SignedDuration::from_millis(200)));
     } else if let Some(wait) = rate_limit(facts) {
-        draft.identity_lost(what, "a new token follows; the last one was given less than two minutes ago");
+        draft.identity_lost(
+            what,
+            "a new token follows; the last one was given less than two minutes ago",
+        );
         draft.look_again(wait);
     } else {
         re_enroll(facts, entity, what, draft);
@@ -124,7 +154,11 @@ fn rate_limit(facts: &Facts) -> Option<SignedDuration> {
 
 /// Whether a re-enrollment is recorded that was not seen to be done.
 fn pending_re_enrollment(facts: &Facts) -> bool {
-    let intent = facts.object.status.as_ref().and_then(|status| status.intent.as_ref());
+    let intent = facts
+        .object
+        .status
+        .as_ref()
+        .and_then(|status| status.intent.as_ref());
     intent.is_some_and(|intent| intent.act == IntentAct::ReEnroll)
 }
 
@@ -135,21 +169,34 @@ fn re_enroll(facts: &Facts, entity: &Entity, what: &str, draft: &mut Draft) {
         recorded_at: Time(facts.now),
     };
     if !pending_re_enrollment(facts) {
-        draft.step(Step::RecordIntent { intent, re_enrollment: true });
+        draft.step(Step::RecordIntent {
+            intent,
+            re_enrollment: true,
+        });
     }
-    draft.step(Step::ReEnroll { id: entity.id.clone(), why: what.to_owned() });
+    draft.step(Step::ReEnroll {
+        id: entity.id.clone(),
+        why: what.to_owned(),
+    });
     draft.identity_lost(what, "a new token is being asked for");
 }
 
 /// A token that a person gave.
 pub(super) fn plan_provided(facts: &Facts) -> Plan {
     let mut draft = Draft::new(facts);
-    let token = match facts.provided.clone().unwrap_or_else(|| Err(Problem::new(reasons::TOKEN_MISSING, "no token was read"))) {
+    let token = match facts
+        .provided
+        .clone()
+        .unwrap_or_else(|| Err(Problem::new(reasons::TOKEN_MISSING, "no token was read")))
+    {
         Ok(token) => token,
         Err(problem) => return draft.provided_problem(problem).finish(),
     };
     let basics = match &facts.network {
-        NetworkFacts::NotReferenced => NetworkBasics { names_controllers: token.names_controllers, ..NetworkBasics::default() },
+        NetworkFacts::NotReferenced => NetworkBasics {
+            names_controllers: token.names_controllers,
+            ..NetworkBasics::default()
+        },
         NetworkFacts::NoCredential(basics) => basics.clone(),
         NetworkFacts::Known(view) => view.basics.clone(),
         NetworkFacts::Unusable(problem) => return draft.network_unusable(problem.clone()).finish(),
@@ -157,18 +204,30 @@ pub(super) fn plan_provided(facts: &Facts) -> Plan {
     let agent = report(facts);
     let entity = match &facts.network {
         NetworkFacts::Known(_) => match network_fault(facts) {
-            Ok(view) => view.entities.iter().find(|entity| entity.id == token.subject).map(Some).ok_or(()),
+            Ok(view) => view
+                .entities
+                .iter()
+                .find(|entity| entity.id == token.subject)
+                .map(Some)
+                .ok_or(()),
             Err(problem) => return draft.network_unusable(problem).finish(),
         },
         _ => Ok(None),
     };
     // Another token for a router that holds its identity is a wish to enroll it
     // anew; it is heeded where the router is not known to be online.
-    let online = entity.ok().flatten().is_some_and(|entity| entity.online && entity.verified);
+    let online = entity
+        .ok()
+        .flatten()
+        .is_some_and(|entity| entity.online && entity.verified);
     let used = agent.is_some_and(|agent| {
         agent.is_enrolled()
             && agent.router_id.as_deref() == Some(token.subject.as_str())
-            && (online || agent.token_digest.as_deref().is_none_or(|digest| digest == token.digest))
+            && (online
+                || agent
+                    .token_digest
+                    .as_deref()
+                    .is_none_or(|digest| digest == token.digest))
     });
     draft.provided(&token);
     if used {
@@ -179,8 +238,16 @@ pub(super) fn plan_provided(facts: &Facts) -> Plan {
         return draft.finish();
     }
     let Ok(entity) = entity else {
-        let message = format!("the token is for router {}, which this network does not know: give the token of a router of this network", token.subject);
-        return draft.withhold(facts, Problem::new(reasons::TOKEN_OF_ANOTHER_NETWORK, message)).finish();
+        let message = format!(
+            "the token is for router {}, which this network does not know: give the token of a router of this network",
+            token.subject
+        );
+        return draft
+            .withhold(
+                facts,
+                Problem::new(reasons::TOKEN_OF_ANOTHER_NETWORK, message),
+            )
+            .finish();
     };
     if let Some(problem) = provided_fault(facts, &token, &basics, entity, agent) {
         return draft.withhold(facts, problem).finish();
@@ -190,7 +257,10 @@ pub(super) fn plan_provided(facts: &Facts) -> Plan {
         return draft.finish();
     }
     if facts.secret.digest() != Some(token.digest.as_str()) {
-        draft.step(Step::PublishToken { digest: token.digest.clone(), source: TokenSource::Provided });
+        draft.step(Step::PublishToken {
+            digest: token.digest.clone(),
+            source: TokenSource::Provided,
+        });
     }
     draft.token_waits(&token, agent);
     draft.provided_online(entity);
@@ -225,7 +295,10 @@ fn provided_fault(
     }
     let refused = agent.filter(|agent| {
         agent.token_digest.as_deref() == Some(token.digest.as_str())
-            && matches!(agent.reason.as_str(), reasons::TOKEN_SPENT | reasons::TOKEN_REFUSED | reasons::TOKEN_EXPIRED)
+            && matches!(
+                agent.reason.as_str(),
+                reasons::TOKEN_SPENT | reasons::TOKEN_REFUSED | reasons::TOKEN_EXPIRED
+            )
     });
     if let Some(agent) = refused {
         return Some(Problem::new(
@@ -233,7 +306,9 @@ fn provided_fault(
             "the controller refused the token: have a new one made for this router (re-enroll) and put it in place of the old one",
         ));
     }
-    if let Some(entity) = entity.filter(|entity| entity.verified && agent.is_none_or(|agent| !agent.is_enrolled())) {
+    if let Some(entity) =
+        entity.filter(|entity| entity.verified && agent.is_none_or(|agent| !agent.is_enrolled()))
+    {
         return Some(Problem::new(
             reasons::TOKEN_SPENT,
             format!(
@@ -255,13 +330,19 @@ fn known_reason(reason: &str) -> &'static str {
 }
 
 fn foreign_secret(facts: &Facts) -> Problem {
-    let name = api::names::enrollment_secret(facts.object.metadata.name.as_deref().unwrap_or_default());
+    let name =
+        api::names::enrollment_secret(facts.object.metadata.name.as_deref().unwrap_or_default());
     Problem::new(
         reasons::SOURCE_INVALID,
-        format!("Secret {name} exists and is not the operator's, so no token is written to it: delete or rename that Secret"),
+        format!(
+            "Secret {name} exists and is not the operator's, so no token is written to it: delete or rename that Secret"
+        ),
     )
 }
 
 fn shorten(fingerprint: Option<&str>) -> String {
-    fingerprint.map_or_else(|| "unknown".to_owned(), |full| full.chars().take(12).collect())
+    fingerprint.map_or_else(
+        || "unknown".to_owned(),
+        |full| full.chars().take(12).collect(),
+    )
 }

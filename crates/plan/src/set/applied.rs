@@ -26,7 +26,9 @@ pub fn stamp<T: Serialize + DeserializeOwned + Clone>(object: &T) -> T {
     };
     let digest = hash(&json);
     if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
-        let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(serde_json::Map::new()));
+        let annotations = metadata
+            .entry("annotations")
+            .or_insert_with(|| Value::Object(serde_json::Map::new()));
         if let Some(annotations) = annotations.as_object_mut() {
             annotations.insert(ANNOTATION_APPLIED.to_owned(), Value::String(digest));
         }
@@ -45,13 +47,19 @@ pub fn is_applied<T: Serialize>(wanted: &T, actual: &T) -> bool {
 
 fn holds(wanted: &Value, actual: &Value) -> bool {
     match (wanted, actual) {
-        (Value::Object(wanted), Value::Object(actual)) => wanted.iter().all(|(key, value)| match actual.get(key) {
-            Some(actual) => holds(value, actual),
-            // The server drops empty maps, empty lists and nulls.
-            None => is_empty(value),
-        }),
+        (Value::Object(wanted), Value::Object(actual)) => {
+            wanted.iter().all(|(key, value)| match actual.get(key) {
+                Some(actual) => holds(value, actual),
+                // The server drops empty maps, empty lists and nulls.
+                None => is_empty(value),
+            })
+        }
         (Value::Array(wanted), Value::Array(actual)) => {
-            wanted.len() == actual.len() && wanted.iter().zip(actual).all(|(wanted, actual)| holds(wanted, actual))
+            wanted.len() == actual.len()
+                && wanted
+                    .iter()
+                    .zip(actual)
+                    .all(|(wanted, actual)| holds(wanted, actual))
         }
         _ => wanted == actual,
     }
@@ -74,8 +82,14 @@ mod tests {
     #[test]
     fn what_the_server_adds_is_no_difference_and_what_is_changed_is() {
         let wanted = json!({"spec": {"ports": [{"port": 1}], "labels": {}}});
-        assert!(holds(&wanted, &json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}]}, "status": {}})));
+        assert!(holds(
+            &wanted,
+            &json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}]}, "status": {}})
+        ));
         assert!(!holds(&wanted, &json!({"spec": {"ports": [{"port": 2}]}})));
-        assert!(!holds(&wanted, &json!({"spec": {"ports": [{"port": 1}, {"port": 2}]}})));
+        assert!(!holds(
+            &wanted,
+            &json!({"spec": {"ports": [{"port": 1}, {"port": 2}]}})
+        ));
     }
 }

@@ -60,7 +60,9 @@ pub fn router_config(spec: &ZitiRouterSpec, namespace: &str) -> Value {
     })];
     match spec.tunnel.mode {
         TunnelMode::None => {}
-        TunnelMode::Host => listeners.push(json!({"binding": "tunnel", "options": {"mode": "host"}})),
+        TunnelMode::Host => {
+            listeners.push(json!({"binding": "tunnel", "options": {"mode": "host"}}))
+        }
     }
     json!({
         "v": 3,

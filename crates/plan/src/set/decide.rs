@@ -4,7 +4,10 @@
 use super::applied::is_applied;
 use super::member::{Member, current_replicas, members, stateful_set_is_observed, wished};
 use super::validate::duplicated;
-use super::{Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, render, rollout, status, teardown, validate};
+use super::{
+    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, render, rollout, status, teardown,
+    validate,
+};
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
 use std::collections::BTreeSet;
@@ -20,15 +23,31 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     if facts.tokens == TokensSecret::Foreign {
         let name = names::tokens_secret(facts.object.metadata.name.as_deref().unwrap_or_default());
-        let message = format!("Secret {name} exists and is not the operator's, so no token is written to it: delete or rename that Secret");
-        return status::refused(facts, &members, Problem::new(reasons::SOURCE_INVALID, message));
+        let message = format!(
+            "Secret {name} exists and is not the operator's, so no token is written to it: delete or rename that Secret"
+        );
+        return status::refused(
+            facts,
+            &members,
+            Problem::new(reasons::SOURCE_INVALID, message),
+        );
     }
     let mut steps = Vec::new();
-    let finalizers = facts.object.metadata.finalizers.as_deref().unwrap_or_default();
+    let finalizers = facts
+        .object
+        .metadata
+        .finalizers
+        .as_deref()
+        .unwrap_or_default();
     if !finalizers.iter().any(|f| f == names::FINALIZER_ROUTER) {
         steps.push(Step::AddFinalizer);
     }
-    let withheld = facts.provided.as_ref().and_then(|provided| provided.as_ref().ok()).map(duplicated).unwrap_or_default();
+    let withheld = facts
+        .provided
+        .as_ref()
+        .and_then(|provided| provided.as_ref().ok())
+        .map(duplicated)
+        .unwrap_or_default();
     services(facts, &members, &mut steps);
     let config_map = configuration(facts, &mut steps);
     provided_copy(facts, &mut steps);
@@ -41,13 +60,18 @@ pub fn plan(facts: &Facts) -> Plan {
 }
 
 fn wanted<'a>(facts: &'a Facts, members: &'a [Member<'a>]) -> impl Iterator<Item = &'a Member<'a>> {
-    members.iter().filter(|member| member.ordinal < wished(facts))
+    members
+        .iter()
+        .filter(|member| member.ordinal < wished(facts))
 }
 
 fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     for member in wanted(facts, members) {
         let service = render::service(facts.object, &member.name);
-        if !member.service.is_some_and(|actual| is_applied(&service, actual)) {
+        if !member
+            .service
+            .is_some_and(|actual| is_applied(&service, actual))
+        {
             steps.push(Step::ApplyService(Box::new(service)));
         }
     }
@@ -58,7 +82,11 @@ fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
 fn configuration(facts: &Facts, steps: &mut Vec<Step>) -> String {
     let config_map = render::config_map(facts.object);
     let name = config_map.metadata.name.clone().unwrap_or_default();
-    if !facts.config_maps.iter().any(|actual| actual.metadata.name == config_map.metadata.name) {
+    if !facts
+        .config_maps
+        .iter()
+        .any(|actual| actual.metadata.name == config_map.metadata.name)
+    {
         steps.push(Step::ApplyConfigMap(Box::new(config_map)));
     }
     name
@@ -75,11 +103,18 @@ fn provided_copy(facts: &Facts, steps: &mut Vec<Step>) {
     }
 }
 
-fn edge_routers(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, steps: &mut Vec<Step>) {
+fn edge_routers(
+    facts: &Facts,
+    members: &[Member],
+    withheld: &BTreeSet<String>,
+    steps: &mut Vec<Step>,
+) {
     for member in wanted(facts, members) {
         let token_given = match &facts.provided {
             None => true,
-            Some(provided) => provided.as_ref().is_ok_and(|tokens| tokens.contains_key(&member.name)),
+            Some(provided) => provided
+                .as_ref()
+                .is_ok_and(|tokens| tokens.contains_key(&member.name)),
         };
         let wanted = render::edge_router(facts, &member.name);
         match member.edge_router {
@@ -89,14 +124,18 @@ fn edge_routers(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, 
                 let mut wanted = wanted;
                 // Born with both: a hold cannot be put on an object that is
                 // already being deleted.
-                wanted.metadata.finalizers =
-                    Some(vec![names::FINALIZER_EDGE_ROUTER.to_owned(), names::FINALIZER_IN_USE.to_owned()]);
+                wanted.metadata.finalizers = Some(vec![
+                    names::FINALIZER_EDGE_ROUTER.to_owned(),
+                    names::FINALIZER_IN_USE.to_owned(),
+                ]);
                 steps.push(Step::ApplyEdgeRouter(Box::new(wanted)));
             }
             None => {}
             Some(actual) => {
                 if actual.metadata.deletion_timestamp.is_none() && !in_line(&wanted, actual) {
-                    steps.push(Step::ApplyEdgeRouter(Box::new(teardown::keep_finalizers(wanted, actual))));
+                    steps.push(Step::ApplyEdgeRouter(Box::new(teardown::keep_finalizers(
+                        wanted, actual,
+                    ))));
                 }
                 if actual.metadata.deletion_timestamp.is_some() && member.pod.is_none() {
                     teardown::release(member, steps);
@@ -111,17 +150,32 @@ fn edge_routers(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, 
 fn in_line(wanted: &EdgeRouter, actual: &EdgeRouter) -> bool {
     let mut wanted_spec = wanted.spec.clone();
     wanted_spec.name.clone_from(&actual.spec.name);
-    let owned = actual.metadata.owner_references.iter().flatten().any(|owner| {
-        wanted.metadata.owner_references.iter().flatten().any(|wanted| wanted.uid == owner.uid)
-    });
+    let owned = actual
+        .metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .any(|owner| {
+            wanted
+                .metadata
+                .owner_references
+                .iter()
+                .flatten()
+                .any(|wanted| wanted.uid == owner.uid)
+        });
     wanted_spec == actual.spec && owned
 }
 
 fn reports(members: &[Member], steps: &mut Vec<Step>) {
     for member in members {
-        let (Some(er), Some(report)) = (member.edge_router, member.report()) else { continue };
+        let (Some(er), Some(report)) = (member.edge_router, member.report()) else {
+            continue;
+        };
         if er.status.as_ref().and_then(|status| status.agent.as_ref()) != Some(&report) {
-            steps.push(Step::ReportAgent { edge_router: member.name.clone(), report });
+            steps.push(Step::ReportAgent {
+                edge_router: member.name.clone(),
+                report,
+            });
         }
     }
 }
@@ -133,22 +187,42 @@ fn tokens(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, steps:
         TokensSecret::Absent | TokensSecret::Foreign => None,
     };
     let mut write = TokenWrite::default();
-    let live = |member: &&Member| member.ordinal < wished(facts).max(current_replicas(facts)) || member.pod.is_some();
+    let live = |member: &&Member| {
+        member.ordinal < wished(facts).max(current_replicas(facts)) || member.pod.is_some()
+    };
     for member in members.iter().filter(live) {
-        let digest = member.waiting_token.filter(|_| !withheld.contains(&member.name)).map(str::to_owned);
+        let digest = member
+            .waiting_token
+            .filter(|_| !withheld.contains(&member.name))
+            .map(str::to_owned);
         if have.and_then(|keys| keys.get(&member.name)) != Some(&digest) {
             let value = digest.map_or(TokenValue::Empty, |digest| TokenValue::Waiting { digest });
             write.set.insert(member.name.clone(), value);
         }
     }
-    let named: BTreeSet<&str> = members.iter().filter(live).map(|member| member.name.as_str()).collect();
-    write.remove = have.unwrap_or(&empty).keys().filter(|key| !named.contains(key.as_str())).cloned().collect();
+    let named: BTreeSet<&str> = members
+        .iter()
+        .filter(live)
+        .map(|member| member.name.as_str())
+        .collect();
+    write.remove = have
+        .unwrap_or(&empty)
+        .keys()
+        .filter(|key| !named.contains(key.as_str()))
+        .cloned()
+        .collect();
     if have.is_none() || !write.set.is_empty() || !write.remove.is_empty() {
         steps.push(Step::WriteTokens(write));
     }
 }
 
-fn workload(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, config_map: &str, steps: &mut Vec<Step>) {
+fn workload(
+    facts: &Facts,
+    members: &[Member],
+    withheld: &BTreeSet<String>,
+    config_map: &str,
+    steps: &mut Vec<Step>,
+) {
     let replicas = next_replicas(facts, members, withheld);
     let set = render::stateful_set(facts, config_map, replicas);
     match &facts.stateful_set {
@@ -156,7 +230,11 @@ fn workload(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, conf
         None if replicas == 0 && wished(facts) > 0 => {}
         Some(actual) if is_applied(&set, actual) => {
             steps.extend(rollout::stuck(facts, members));
-            if stateful_set_is_observed(facts) && !steps.iter().any(|step| matches!(step, Step::DeletePod { .. })) {
+            if stateful_set_is_observed(facts)
+                && !steps
+                    .iter()
+                    .any(|step| matches!(step, Step::DeletePod { .. }))
+            {
                 steps.extend(rollout::next(facts, members));
             }
         }
@@ -184,17 +262,32 @@ fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>)
 fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     let wished = wished(facts);
     for member in members.iter().filter(|member| member.ordinal >= wished) {
-        teardown::remove(facts, member, facts.object.spec.retention.when_scaled, steps);
+        teardown::remove(
+            facts,
+            member,
+            facts.object.spec.retention.when_scaled,
+            steps,
+        );
     }
     let current = render::config_map(facts.object).metadata.name;
     let used = |name: &Option<String>| {
         facts.pods.iter().any(|pod| {
             let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-            volumes.into_iter().flatten().any(|volume| volume.config_map.as_ref().map(|map| &map.name) == name.as_ref())
+            volumes
+                .into_iter()
+                .flatten()
+                .any(|volume| volume.config_map.as_ref().map(|map| &map.name) == name.as_ref())
         })
     };
-    let rolled = facts.stateful_set.is_some() && stateful_set_is_observed(facts) && steps.is_empty();
-    for map in facts.config_maps.iter().filter(|map| rolled && map.metadata.name != current && !used(&map.metadata.name)) {
-        steps.push(Step::DeleteConfigMap { name: map.metadata.name.clone().unwrap_or_default() });
+    let rolled =
+        facts.stateful_set.is_some() && stateful_set_is_observed(facts) && steps.is_empty();
+    for map in facts
+        .config_maps
+        .iter()
+        .filter(|map| rolled && map.metadata.name != current && !used(&map.metadata.name))
+    {
+        steps.push(Step::DeleteConfigMap {
+            name: map.metadata.name.clone().unwrap_or_default(),
+        });
     }
 }

@@ -56,17 +56,42 @@ pub fn members<'a>(facts: &'a Facts) -> Vec<Member<'a>> {
     let current = current_replicas(facts);
     let named = |name: &Option<String>| name.as_deref().and_then(|name| ordinal(set, name));
     let claimed = |name: &Option<String>| {
-        name.as_deref().and_then(|name| name.strip_prefix("identity-")).and_then(|name| ordinal(set, name))
+        name.as_deref()
+            .and_then(|name| name.strip_prefix("identity-"))
+            .and_then(|name| ordinal(set, name))
     };
     let mut ordinals: Vec<i32> = (0..wished(facts).max(current))
-        .chain(facts.pods.iter().filter_map(|pod| named(&pod.metadata.name)))
-        .chain(facts.edge_routers.iter().filter_map(|er| named(&er.metadata.name)))
-        .chain(facts.services.iter().filter_map(|service| named(&service.metadata.name)))
-        .chain(facts.claims.iter().filter_map(|claim| claimed(&claim.metadata.name)))
+        .chain(
+            facts
+                .pods
+                .iter()
+                .filter_map(|pod| named(&pod.metadata.name)),
+        )
+        .chain(
+            facts
+                .edge_routers
+                .iter()
+                .filter_map(|er| named(&er.metadata.name)),
+        )
+        .chain(
+            facts
+                .services
+                .iter()
+                .filter_map(|service| named(&service.metadata.name)),
+        )
+        .chain(
+            facts
+                .claims
+                .iter()
+                .filter_map(|claim| claimed(&claim.metadata.name)),
+        )
         .collect();
     ordinals.sort_unstable();
     ordinals.dedup();
-    ordinals.into_iter().map(|ordinal| member(facts, set, ordinal)).collect()
+    ordinals
+        .into_iter()
+        .map(|ordinal| member(facts, set, ordinal))
+        .collect()
 }
 
 fn member<'a>(facts: &'a Facts, set: &str, ordinal: i32) -> Member<'a> {
@@ -77,32 +102,60 @@ fn member<'a>(facts: &'a Facts, set: &str, ordinal: i32) -> Member<'a> {
     };
     Member {
         ordinal,
-        edge_router: facts.edge_routers.iter().find(|er| er.metadata.name.as_ref() == Some(&name)),
-        pod: facts.pods.iter().find(|pod| pod.metadata.name.as_ref() == Some(&name)),
-        service: facts.services.iter().find(|service| service.metadata.name.as_ref() == Some(&name)),
-        claim: facts.claims.iter().find(|claim| claim.metadata.name.as_deref() == Some(&claim_name(&name))),
+        edge_router: facts
+            .edge_routers
+            .iter()
+            .find(|er| er.metadata.name.as_ref() == Some(&name)),
+        pod: facts
+            .pods
+            .iter()
+            .find(|pod| pod.metadata.name.as_ref() == Some(&name)),
+        service: facts
+            .services
+            .iter()
+            .find(|service| service.metadata.name.as_ref() == Some(&name)),
+        claim: facts
+            .claims
+            .iter()
+            .find(|claim| claim.metadata.name.as_deref() == Some(&claim_name(&name))),
         mounted_token,
         waiting_token: facts.waiting_tokens.get(&name).map(String::as_str),
-        network_tells: matches!(facts.network, super::Network::Found { has_credential: true, .. }),
+        network_tells: matches!(
+            facts.network,
+            super::Network::Found {
+                has_credential: true,
+                ..
+            }
+        ),
         name,
     }
 }
 
 /// How many members the user wants.
 pub fn wished(facts: &Facts) -> i32 {
-    if facts.object.metadata.deletion_timestamp.is_some() { 0 } else { facts.object.spec.replicas }
+    if facts.object.metadata.deletion_timestamp.is_some() {
+        0
+    } else {
+        facts.object.spec.replicas
+    }
 }
 
 /// How many pods the StatefulSet is told to run.
 pub fn current_replicas(facts: &Facts) -> i32 {
-    let spec = facts.stateful_set.as_ref().and_then(|set| set.spec.as_ref());
+    let spec = facts
+        .stateful_set
+        .as_ref()
+        .and_then(|set| set.spec.as_ref());
     spec.map_or(0, |spec| spec.replicas.unwrap_or(1))
 }
 
 /// Whether the StatefulSet's controller has seen what the StatefulSet says.
 pub fn stateful_set_is_observed(facts: &Facts) -> bool {
     facts.stateful_set.as_ref().is_none_or(|set| {
-        set.status.as_ref().and_then(|status| status.observed_generation) >= set.metadata.generation
+        set.status
+            .as_ref()
+            .and_then(|status| status.observed_generation)
+            >= set.metadata.generation
     })
 }
 
@@ -119,19 +172,30 @@ impl Member<'_> {
 
     /// Whether the pod is being removed.
     pub fn is_terminating(&self) -> bool {
-        self.pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some())
+        self.pod
+            .is_some_and(|pod| pod.metadata.deletion_timestamp.is_some())
     }
 
     /// Whether Kubernetes says that the pod is ready.
     pub fn is_ready(&self) -> bool {
-        let conditions = self.pod.and_then(|pod| pod.status.as_ref()).and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        let conditions = self
+            .pod
+            .and_then(|pod| pod.status.as_ref())
+            .and_then(|status| status.conditions.as_ref());
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
     }
 
     /// Whether the network last said that the router is online.
     pub fn is_online(&self) -> bool {
         let status = self.edge_router.and_then(|er| er.status.as_ref());
-        let wanted = if self.network_tells { types::ONLINE } else { types::ENROLLED };
+        let wanted = if self.network_tells {
+            types::ONLINE
+        } else {
+            types::ENROLLED
+        };
         status.is_some_and(|status| is_true(&status.conditions, wanted))
     }
 
@@ -141,17 +205,29 @@ impl Member<'_> {
         let status = self.edge_router.and_then(|er| er.status.as_ref());
         let uid = self.pod.and_then(|pod| pod.metadata.uid.as_ref());
         let seen = status.is_some_and(|status| status.online_pod.as_ref() == uid);
-        self.pod.is_some() && !self.is_terminating() && self.is_ready() && self.is_online() && (seen || !self.network_tells)
+        self.pod.is_some()
+            && !self.is_terminating()
+            && self.is_ready()
+            && self.is_online()
+            && (seen || !self.network_tells)
     }
 
     /// Whether its pod may be added: its token is there, or it has an identity
     /// on its volume.
     pub fn may_start(&self) -> bool {
-        let Some(er) = self.edge_router.filter(|er| er.metadata.deletion_timestamp.is_none()) else {
+        let Some(er) = self
+            .edge_router
+            .filter(|er| er.metadata.deletion_timestamp.is_none())
+        else {
             return false;
         };
-        let enrolled = er.status.as_ref().is_some_and(|status| is_true(&status.conditions, types::ENROLLED));
-        self.waiting_token.is_some() || self.mounted_token.is_some() || (enrolled && self.claim.is_some())
+        let enrolled = er
+            .status
+            .as_ref()
+            .is_some_and(|status| is_true(&status.conditions, types::ENROLLED));
+        self.waiting_token.is_some()
+            || self.mounted_token.is_some()
+            || (enrolled && self.claim.is_some())
     }
 
     /// What its pod reports, if it has reported.
@@ -182,27 +258,43 @@ struct TerminationMessage {
 /// What a pod's init container reported in its last attempt.
 pub fn report(pod: &Pod) -> Option<AgentReport> {
     let statuses = pod.status.as_ref()?.init_container_statuses.as_ref()?;
-    let status = statuses.iter().find(|status| status.name == ENROLL_CONTAINER)?;
+    let status = statuses
+        .iter()
+        .find(|status| status.name == ENROLL_CONTAINER)?;
     let text = last_message(status)?;
     let pod_uid = pod.metadata.uid.clone().unwrap_or_default();
     let message: TerminationMessage = serde_json::from_str(text.trim()).ok()?;
     let enrolled = matches!(message.outcome.as_str(), "Enrolled" | "AlreadyEnrolled");
-    let reason = if enrolled { AgentReport::ENROLLED.to_owned() } else { message.reason.unwrap_or(message.outcome) };
+    let reason = if enrolled {
+        AgentReport::ENROLLED.to_owned()
+    } else {
+        message.reason.unwrap_or(message.outcome)
+    };
     Some(AgentReport {
         pod_uid,
         reason,
         message: message.message.filter(|_| !enrolled),
         router_id: message.router_id,
         fingerprint: message.fingerprint,
-        not_after: message.not_after.and_then(|text| text.parse().ok()).map(Time),
+        not_after: message
+            .not_after
+            .and_then(|text| text.parse().ok())
+            .map(Time),
         token_digest: message.token_digest,
     })
 }
 
 fn last_message(status: &ContainerStatus) -> Option<&str> {
-    let now = status.state.as_ref().and_then(|state| state.terminated.as_ref());
-    let before = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    now.or(before).and_then(|terminated| terminated.message.as_deref())
+    let now = status
+        .state
+        .as_ref()
+        .and_then(|state| state.terminated.as_ref());
+    let before = status
+        .last_state
+        .as_ref()
+        .and_then(|state| state.terminated.as_ref());
+    now.or(before)
+        .and_then(|terminated| terminated.message.as_deref())
 }
 
 /// The labels that every object of a set carries.

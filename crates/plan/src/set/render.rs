@@ -10,13 +10,15 @@ use api::edge_router::{EdgeRouterSpec, Enrollment, ManagedEnrollment, ProvidedEn
 use api::router::{IdentityStorage, TunnelMode};
 use api::{EdgeRouter, SecretKeyRef, ZitiRouter, names};
 use k8s_openapi::api::apps::v1::{
-    StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec, StatefulSetUpdateStrategy,
+    StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec,
+    StatefulSetUpdateStrategy,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
-    ObjectFieldSelector, PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Service, ServicePort, ServiceSpec,
-    TCPSocketAction, Volume, VolumeMount, VolumeResourceRequirements,
+    Capabilities, ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
+    EnvVar, EnvVarSource, ObjectFieldSelector, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecretVolumeSource, SecurityContext, Service, ServicePort, ServiceSpec, TCPSocketAction,
+    Volume, VolumeMount, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
@@ -79,8 +81,14 @@ pub fn service(object: &ZitiRouter, member: &str) -> Service {
         metadata: metadata(object, member, Some(member)),
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
-            selector: Some(BTreeMap::from([("statefulset.kubernetes.io/pod-name".to_owned(), member.to_owned())])),
-            ports: Some(vec![port("edge", object.spec.edge.port), port("link", object.spec.link.port)]),
+            selector: Some(BTreeMap::from([(
+                "statefulset.kubernetes.io/pod-name".to_owned(),
+                member.to_owned(),
+            )])),
+            ports: Some(vec![
+                port("edge", object.spec.edge.port),
+                port("link", object.spec.link.port),
+            ]),
             // Other routers dial as soon as the controller names this one,
             // which is before its pod is Ready.
             publish_not_ready_addresses: Some(true),
@@ -114,9 +122,17 @@ pub fn edge_router(facts: &Facts, member: &str) -> EdgeRouter {
         Network::NotReferenced | Network::Missing(_) => None,
     };
     let enrollment = if spec.tokens.is_some() || spec.tokens_secret_ref.is_some() {
-        let secret = spec.tokens_secret_ref.as_ref().map(|reference| reference.name.clone());
+        let secret = spec
+            .tokens_secret_ref
+            .as_ref()
+            .map(|reference| reference.name.clone());
         let name = secret.unwrap_or_else(|| names::provided_tokens_secret(set_name(object)));
-        Enrollment::Provided(ProvidedEnrollment { secret_key_ref: SecretKeyRef { name, key: member.to_owned() } })
+        Enrollment::Provided(ProvidedEnrollment {
+            secret_key_ref: SecretKeyRef {
+                name,
+                key: member.to_owned(),
+            },
+        })
     } else {
         Enrollment::Managed(ManagedEnrollment::default())
     };
@@ -141,11 +157,19 @@ pub fn edge_router(facts: &Facts, member: &str) -> EdgeRouter {
 /// The StatefulSet of all members. `replicas` is decided elsewhere.
 pub fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> StatefulSet {
     let object = facts.object;
-    let wanted = pod_template(facts, config_map, OPERATORS_CHOICE, object.spec.image.as_deref().unwrap_or(OPERATORS_CHOICE));
+    let wanted = pod_template(
+        facts,
+        config_map,
+        OPERATORS_CHOICE,
+        object.spec.image.as_deref().unwrap_or(OPERATORS_CHOICE),
+    );
     let template_hash = hash(&wanted);
     let (agent_image, router_image) = images(facts, &template_hash);
     let mut metadata = metadata(object, set_name(object), None);
-    metadata.annotations = Some(BTreeMap::from([(names::ANNOTATION_TEMPLATE.to_owned(), template_hash)]));
+    metadata.annotations = Some(BTreeMap::from([(
+        names::ANNOTATION_TEMPLATE.to_owned(),
+        template_hash,
+    )]));
     let selector = BTreeMap::from([(names::LABEL_SET.to_owned(), set_name(object).to_owned())]);
     stamp(&StatefulSet {
         metadata,
@@ -155,12 +179,20 @@ pub fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> StatefulS
             // Members do not wait for each other; the operator decides who may
             // start, who is replaced and what becomes of volumes.
             pod_management_policy: Some("Parallel".to_owned()),
-            update_strategy: Some(StatefulSetUpdateStrategy { type_: Some("OnDelete".to_owned()), rolling_update: None }),
-            persistent_volume_claim_retention_policy: Some(StatefulSetPersistentVolumeClaimRetentionPolicy {
-                when_deleted: Some("Retain".to_owned()),
-                when_scaled: Some("Retain".to_owned()),
+            update_strategy: Some(StatefulSetUpdateStrategy {
+                type_: Some("OnDelete".to_owned()),
+                rolling_update: None,
             }),
-            selector: LabelSelector { match_labels: Some(selector), ..LabelSelector::default() },
+            persistent_volume_claim_retention_policy: Some(
+                StatefulSetPersistentVolumeClaimRetentionPolicy {
+                    when_deleted: Some("Retain".to_owned()),
+                    when_scaled: Some("Retain".to_owned()),
+                },
+            ),
+            selector: LabelSelector {
+                match_labels: Some(selector),
+                ..LabelSelector::default()
+            },
             template: pod_template(facts, config_map, &agent_image, &router_image),
             volume_claim_templates: Some(vec![claim_template(object)]),
             ..StatefulSetSpec::default()
@@ -176,17 +208,29 @@ fn images(facts: &Facts, template_hash: &str) -> (String, String) {
     let wanted_router = facts.object.spec.image.clone();
     let running = facts.stateful_set.as_ref().filter(|set| {
         let annotations = set.metadata.annotations.as_ref();
-        annotations.and_then(|annotations| annotations.get(names::ANNOTATION_TEMPLATE)).map(String::as_str) == Some(template_hash)
+        annotations
+            .and_then(|annotations| annotations.get(names::ANNOTATION_TEMPLATE))
+            .map(String::as_str)
+            == Some(template_hash)
     });
     let template = running.and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
     let image = |containers: Option<&Vec<Container>>, name: &str| {
-        containers.into_iter().flatten().find(|container| container.name == name).and_then(|container| container.image.clone())
+        containers
+            .into_iter()
+            .flatten()
+            .find(|container| container.name == name)
+            .and_then(|container| container.image.clone())
     };
-    let agent = image(template.and_then(|spec| spec.init_containers.as_ref()), ENROLL_CONTAINER);
+    let agent = image(
+        template.and_then(|spec| spec.init_containers.as_ref()),
+        ENROLL_CONTAINER,
+    );
     let router = image(template.map(|spec| &spec.containers), ROUTER_CONTAINER);
     (
         agent.unwrap_or_else(|| settings.agent_image.clone()),
-        wanted_router.or(router).unwrap_or_else(|| settings.router_image.clone()),
+        wanted_router
+            .or(router)
+            .unwrap_or_else(|| settings.router_image.clone()),
     )
 }
 
@@ -202,7 +246,10 @@ fn claim_template(object: &ZitiRouter) -> PersistentVolumeClaim {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
             storage_class_name: claim.storage_class_name.clone(),
             resources: Some(VolumeResourceRequirements {
-                requests: Some(BTreeMap::from([("storage".to_owned(), Quantity(claim.size.clone()))])),
+                requests: Some(BTreeMap::from([(
+                    "storage".to_owned(),
+                    Quantity(claim.size.clone()),
+                )])),
                 limits: None,
             }),
             ..PersistentVolumeClaimSpec::default()
@@ -211,12 +258,23 @@ fn claim_template(object: &ZitiRouter) -> PersistentVolumeClaim {
     }
 }
 
-fn pod_template(facts: &Facts, config_map: &str, agent_image: &str, router_image: &str) -> PodTemplateSpec {
+fn pod_template(
+    facts: &Facts,
+    config_map: &str,
+    agent_image: &str,
+    router_image: &str,
+) -> PodTemplateSpec {
     let object = facts.object;
     let set = set_name(object);
-    let volume = |name: &str| Volume { name: name.to_owned(), ..Volume::default() };
+    let volume = |name: &str| Volume {
+        name: name.to_owned(),
+        ..Volume::default()
+    };
     PodTemplateSpec {
-        metadata: Some(ObjectMeta { labels: Some(labels(set)), ..ObjectMeta::default() }),
+        metadata: Some(ObjectMeta {
+            labels: Some(labels(set)),
+            ..ObjectMeta::default()
+        }),
         spec: Some(PodSpec {
             init_containers: Some(vec![enroll_container(facts, agent_image)]),
             containers: vec![router_container(object, router_image)],
@@ -229,12 +287,18 @@ fn pod_template(facts: &Facts, config_map: &str, agent_image: &str, router_image
                 run_as_group: Some(ROUTER_USER),
                 fs_group: Some(ROUTER_USER),
                 fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-                seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".to_owned(),
+                    localhost_profile: None,
+                }),
                 ..PodSecurityContext::default()
             }),
             volumes: Some(vec![
                 Volume {
-                    config_map: Some(ConfigMapVolumeSource { name: config_map.to_owned(), ..ConfigMapVolumeSource::default() }),
+                    config_map: Some(ConfigMapVolumeSource {
+                        name: config_map.to_owned(),
+                        ..ConfigMapVolumeSource::default()
+                    }),
                     ..volume("config")
                 },
                 Volume {
@@ -245,7 +309,10 @@ fn pod_template(facts: &Facts, config_map: &str, agent_image: &str, router_image
                     }),
                     ..volume("tokens")
                 },
-                Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume("tmp") },
+                Volume {
+                    empty_dir: Some(EmptyDirVolumeSource::default()),
+                    ..volume("tmp")
+                },
             ]),
             ..PodSpec::default()
         }),
@@ -256,7 +323,10 @@ fn pod_name_env() -> Vec<EnvVar> {
     vec![EnvVar {
         name: "POD_NAME".to_owned(),
         value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector { field_path: "metadata.name".to_owned(), api_version: None }),
+            field_ref: Some(ObjectFieldSelector {
+                field_path: "metadata.name".to_owned(),
+                api_version: None,
+            }),
             ..EnvVarSource::default()
         }),
         value: None,
@@ -267,27 +337,45 @@ fn restricted() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),
-        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".to_owned()]),
+            add: None,
+        }),
         ..SecurityContext::default()
     }
 }
 
 fn mount(name: &str, path: &str) -> VolumeMount {
-    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        ..VolumeMount::default()
+    }
 }
 
 /// The init container that turns a token into an identity on the volume.
 fn enroll_container(facts: &Facts, image: &str) -> Container {
     let object = facts.object;
-    let mut args: Vec<String> =
-        ["enroll", "--identity-dir", IDENTITY_DIR, "--token-file", TOKEN_FILE].into_iter().map(str::to_owned).collect();
+    let mut args: Vec<String> = [
+        "enroll",
+        "--identity-dir",
+        IDENTITY_DIR,
+        "--token-file",
+        TOKEN_FILE,
+    ]
+    .into_iter()
+    .map(str::to_owned)
+    .collect();
     for name in dns_names(&object.spec, "$(POD_NAME)", namespace(object)) {
         args.extend(["--dns".to_owned(), name]);
     }
     for address in ip_addresses(&object.spec) {
         args.extend(["--ip".to_owned(), address]);
     }
-    if let Network::Found { control_endpoints, .. } = &facts.network {
+    if let Network::Found {
+        control_endpoints, ..
+    } = &facts.network
+    {
         for endpoint in control_endpoints {
             args.extend(["--endpoint".to_owned(), endpoint.clone()]);
         }
@@ -296,7 +384,10 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
     // is right; where a person gives tokens, a token for another router than
     // the volume's is a mistake that must not cost a sound identity.
     let managed = object.spec.tokens.is_none() && object.spec.tokens_secret_ref.is_none();
-    args.extend(["--on-mismatch".to_owned(), if managed { "replace" } else { "refuse" }.to_owned()]);
+    args.extend([
+        "--on-mismatch".to_owned(),
+        if managed { "replace" } else { "refuse" }.to_owned(),
+    ]);
     let quantity = |text: &str| Quantity(text.to_owned());
     Container {
         name: ENROLL_CONTAINER.to_owned(),
@@ -305,7 +396,13 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
         args: Some(args),
         env: Some(pod_name_env()),
         resources: Some(ResourceRequirements {
-            requests: Some([("cpu".to_owned(), quantity("10m")), ("memory".to_owned(), quantity("16Mi"))].into()),
+            requests: Some(
+                [
+                    ("cpu".to_owned(), quantity("10m")),
+                    ("memory".to_owned(), quantity("16Mi")),
+                ]
+                .into(),
+            ),
             limits: Some([("memory".to_owned(), quantity("64Mi"))].into()),
             claims: None,
         }),
@@ -339,20 +436,29 @@ fn router_container(object: &ZitiRouter, image: &str) -> Container {
         command: Some(["ziti", "router", "run"].map(str::to_owned).to_vec()),
         args: Some(vec![format!("{CONFIG_DIR}/{CONFIG_FILE}")]),
         env: Some(pod_name_env()),
-        ports: Some(vec![port("edge", object.spec.edge.port), port("link", object.spec.link.port)]),
+        ports: Some(vec![
+            port("edge", object.spec.edge.port),
+            port("link", object.spec.link.port),
+        ]),
         resources: object.spec.resources.clone(),
         security_context: Some(restricted()),
         // Local on purpose: a controller that is away must not unpublish
         // routers that still forward.
         readiness_probe: Some(Probe {
-            tcp_socket: Some(TCPSocketAction { port: IntOrString::Int(edge_port), host: None }),
+            tcp_socket: Some(TCPSocketAction {
+                port: IntOrString::Int(edge_port),
+                host: None,
+            }),
             period_seconds: Some(2),
             failure_threshold: Some(3),
             ..Probe::default()
         }),
         volume_mounts: Some(vec![
             mount("identity", IDENTITY_DIR),
-            VolumeMount { read_only: Some(true), ..mount("config", CONFIG_DIR) },
+            VolumeMount {
+                read_only: Some(true),
+                ..mount("config", CONFIG_DIR)
+            },
             mount("tmp", "/tmp"),
         ]),
         ..Container::default()

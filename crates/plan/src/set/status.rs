@@ -11,79 +11,186 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
 
 /// A set that works, or is on its way.
-pub(super) fn running(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, steps: Vec<Step>) -> Plan {
+pub(super) fn running(
+    facts: &Facts,
+    members: &[Member],
+    withheld: &BTreeSet<String>,
+    steps: Vec<Step>,
+) -> Plan {
     let (mut status, mut conditions) = counted(facts, members);
     let wished = wished(facts);
-    let wanted: Vec<&Member> = members.iter().filter(|member| member.ordinal < wished).collect();
-    let up = wanted.iter().filter(|member| member.is_ready() && member.is_online() && !member.is_terminating()).count();
-    let trouble: Vec<(String, Problem)> =
-        wanted.iter().filter_map(|member| Some((member.name.clone(), trouble(facts, member, withheld)?))).collect();
+    let wanted: Vec<&Member> = members
+        .iter()
+        .filter(|member| member.ordinal < wished)
+        .collect();
+    let up = wanted
+        .iter()
+        .filter(|member| member.is_ready() && member.is_online() && !member.is_terminating())
+        .count();
+    let trouble: Vec<(String, Problem)> = wanted
+        .iter()
+        .filter_map(|member| Some((member.name.clone(), trouble(facts, member, withheld)?)))
+        .collect();
 
     match trouble.first() {
         Some((name, problem)) => {
             let message = format!("{name}: {}", problem.message);
             conditions.set(types::DEGRADED, Truth::True, problem.reason, message);
         }
-        None => conditions.set(types::DEGRADED, Truth::False, reasons::SETTLED, "no member needs a look"),
+        None => conditions.set(
+            types::DEGRADED,
+            Truth::False,
+            reasons::SETTLED,
+            "no member needs a look",
+        ),
     }
-    let leaving = members.iter().filter(|member| member.ordinal >= wished && (member.edge_router.is_some() || member.pod.is_some()));
+    let leaving = members.iter().filter(|member| {
+        member.ordinal >= wished && (member.edge_router.is_some() || member.pod.is_some())
+    });
     let leaving: Vec<&str> = leaving.map(|member| member.name.as_str()).collect();
-    let outdated = wanted.iter().filter(|member| is_outdated(facts, member)).count();
+    let outdated = wanted
+        .iter()
+        .filter(|member| is_outdated(facts, member))
+        .count();
     if !leaving.is_empty() {
         let message = format!("{} leave the network", leaving.join(", "));
-        conditions.set(types::PROGRESSING, Truth::True, reasons::SCALING_DOWN, message);
+        conditions.set(
+            types::PROGRESSING,
+            Truth::True,
+            reasons::SCALING_DOWN,
+            message,
+        );
     } else if outdated > 0 {
-        let message = format!("{outdated} of {wished} members are still to be brought up to date, one at a time");
-        conditions.set(types::PROGRESSING, Truth::True, reasons::ROLLING_OUT, message);
+        let message = format!(
+            "{outdated} of {wished} members are still to be brought up to date, one at a time"
+        );
+        conditions.set(
+            types::PROGRESSING,
+            Truth::True,
+            reasons::ROLLING_OUT,
+            message,
+        );
     } else if up < wanted.len() {
         let message = format!("{up} of {wished} members are online");
-        conditions.set(types::PROGRESSING, Truth::True, reasons::MEMBERS_NOT_READY, message);
+        conditions.set(
+            types::PROGRESSING,
+            Truth::True,
+            reasons::MEMBERS_NOT_READY,
+            message,
+        );
     } else {
-        conditions.set(types::PROGRESSING, Truth::False, reasons::SETTLED, "nothing is left to do");
+        conditions.set(
+            types::PROGRESSING,
+            Truth::False,
+            reasons::SETTLED,
+            "nothing is left to do",
+        );
     }
     if up == wanted.len() {
-        conditions.set(types::READY, Truth::True, reasons::READY, format!("{up} of {wished} members are online"));
+        conditions.set(
+            types::READY,
+            Truth::True,
+            reasons::READY,
+            format!("{up} of {wished} members are online"),
+        );
     } else {
-        let worst = trouble.first().map(|(name, problem)| (problem.reason, format!("; {name}: {}", problem.message)));
-        let (reason, detail) = worst.unwrap_or((reasons::MEMBERS_NOT_READY, waiting(facts, &wanted)));
-        conditions.set(types::READY, Truth::False, reason, format!("{up} of {wished} members are online{detail}"));
+        let worst = trouble
+            .first()
+            .map(|(name, problem)| (problem.reason, format!("; {name}: {}", problem.message)));
+        let (reason, detail) =
+            worst.unwrap_or((reasons::MEMBERS_NOT_READY, waiting(facts, &wanted)));
+        conditions.set(
+            types::READY,
+            Truth::False,
+            reason,
+            format!("{up} of {wished} members are online{detail}"),
+        );
     }
     status.conditions = conditions.into_vec();
-    Plan { steps, status, requeue: None }
+    Plan {
+        steps,
+        status,
+        requeue: None,
+    }
 }
 
 /// A set that cannot be run as it is written. What runs goes on running.
 pub(super) fn refused(facts: &Facts, members: &[Member], problem: Problem) -> Plan {
     let (mut status, mut conditions) = counted(facts, members);
-    conditions.set(types::READY, Truth::False, problem.reason, problem.message.clone());
-    conditions.set(types::PROGRESSING, Truth::False, problem.reason, "waits until that is mended; what runs goes on running");
-    conditions.set(types::DEGRADED, Truth::True, problem.reason, problem.message);
+    conditions.set(
+        types::READY,
+        Truth::False,
+        problem.reason,
+        problem.message.clone(),
+    );
+    conditions.set(
+        types::PROGRESSING,
+        Truth::False,
+        problem.reason,
+        "waits until that is mended; what runs goes on running",
+    );
+    conditions.set(
+        types::DEGRADED,
+        Truth::True,
+        problem.reason,
+        problem.message,
+    );
     status.conditions = conditions.into_vec();
     // A watch on what the object names tells of the mending; this is for what
     // no watch covers.
-    Plan { steps: Vec::new(), status, requeue: Some(SignedDuration::from_secs(60)) }
+    Plan {
+        steps: Vec::new(),
+        status,
+        requeue: Some(SignedDuration::from_secs(60)),
+    }
 }
 
 /// A set that is being deleted.
 pub(super) fn deleting(facts: &Facts, members: &[Member], steps: Vec<Step>) -> Plan {
     let (mut status, mut conditions) = counted(facts, members);
     let blocked = members.iter().find_map(|member| {
-        let ready = find(&member.edge_router?.status.as_ref()?.conditions, types::READY)?;
-        (ready.reason != reasons::DELETING && member.pod.is_none()).then(|| format!("{}: {}", member.name, ready.message))
+        let ready = find(
+            &member.edge_router?.status.as_ref()?.conditions,
+            types::READY,
+        )?;
+        (ready.reason != reasons::DELETING && member.pod.is_none())
+            .then(|| format!("{}: {}", member.name, ready.message))
     });
-    let left = members.iter().filter(|member| member.edge_router.is_some() || member.pod.is_some()).count();
+    let left = members
+        .iter()
+        .filter(|member| member.edge_router.is_some() || member.pod.is_some())
+        .count();
     let message = blocked.unwrap_or_else(|| format!("{left} members are still to go"));
-    conditions.set(types::READY, Truth::False, reasons::DELETING, message.clone());
+    conditions.set(
+        types::READY,
+        Truth::False,
+        reasons::DELETING,
+        message.clone(),
+    );
     conditions.set(types::PROGRESSING, Truth::True, reasons::DELETING, message);
     status.conditions = conditions.into_vec();
-    Plan { steps, status, requeue: None }
+    Plan {
+        steps,
+        status,
+        requeue: None,
+    }
 }
 
 /// The status to write when a step failed.
-pub fn after_failure(plan: &Plan, problem: &Problem, generation: Option<i64>, now: Timestamp) -> ZitiRouterStatus {
+pub fn after_failure(
+    plan: &Plan,
+    problem: &Problem,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> ZitiRouterStatus {
     let mut status = plan.status.clone();
     let mut conditions = Conditions::new(&status.conditions, generation, now);
-    conditions.set(types::DEGRADED, Truth::True, problem.reason, problem.message.clone());
+    conditions.set(
+        types::DEGRADED,
+        Truth::True,
+        problem.reason,
+        problem.message.clone(),
+    );
     status.conditions = conditions.into_vec();
     status
 }
@@ -91,23 +198,41 @@ pub fn after_failure(plan: &Plan, problem: &Problem, generation: Option<i64>, no
 fn counted(facts: &Facts, members: &[Member]) -> (ZitiRouterStatus, Conditions) {
     let old = facts.object.status.clone().unwrap_or_default();
     let generation = facts.object.metadata.generation;
-    let count = |test: fn(&Member) -> bool| i32::try_from(members.iter().filter(|member| test(member)).count()).unwrap_or(i32::MAX);
+    let count = |test: fn(&Member) -> bool| {
+        i32::try_from(members.iter().filter(|member| test(member)).count()).unwrap_or(i32::MAX)
+    };
     let set = facts.object.metadata.name.as_deref().unwrap_or_default();
     let status = ZitiRouterStatus {
         observed_generation: generation,
         replicas: count(|member| member.pod.is_some()),
         ready_replicas: count(|member| member.is_ready() && !member.is_terminating()),
-        online_replicas: count(|member| member.edge_router.is_some() && member.pod.is_some() && member.is_online()),
+        online_replicas: count(|member| {
+            member.edge_router.is_some() && member.pod.is_some() && member.is_online()
+        }),
         selector: Some(format!("{}={set}", names::LABEL_SET)),
         conditions: Vec::new(),
     };
-    (status, Conditions::new(&old.conditions, generation, facts.now))
+    (
+        status,
+        Conditions::new(&old.conditions, generation, facts.now),
+    )
 }
 
 fn is_outdated(facts: &Facts, member: &Member) -> bool {
-    let revision = facts.stateful_set.as_ref().and_then(|set| set.status.as_ref()?.update_revision.clone());
-    let label = |pod: &Pod| pod.metadata.labels.as_ref()?.get("controller-revision-hash").cloned();
-    member.pod.is_some_and(|pod| revision.is_some() && label(pod) != revision)
+    let revision = facts
+        .stateful_set
+        .as_ref()
+        .and_then(|set| set.status.as_ref()?.update_revision.clone());
+    let label = |pod: &Pod| {
+        pod.metadata
+            .labels
+            .as_ref()?
+            .get("controller-revision-hash")
+            .cloned()
+    };
+    member
+        .pod
+        .is_some_and(|pod| revision.is_some() && label(pod) != revision)
 }
 
 /// What is wrong with a member, beyond not being there yet.
@@ -120,11 +245,19 @@ fn trouble(facts: &Facts, member: &Member, withheld: &BTreeSet<String>) -> Optio
         return Some(Problem::new(reasons::TOKEN_DUPLICATE, message));
     }
     let Some(er) = member.edge_router else {
-        let provided = facts.provided.as_ref().and_then(|provided| provided.as_ref().ok());
-        return provided.filter(|tokens| !tokens.contains_key(&member.name)).map(|_| {
-            let message = format!("no token is given for it: add the key {} to spec.tokens or to the Secret", member.name);
-            Problem::new(reasons::TOKEN_MISSING, message)
-        });
+        let provided = facts
+            .provided
+            .as_ref()
+            .and_then(|provided| provided.as_ref().ok());
+        return provided
+            .filter(|tokens| !tokens.contains_key(&member.name))
+            .map(|_| {
+                let message = format!(
+                    "no token is given for it: add the key {} to spec.tokens or to the Secret",
+                    member.name
+                );
+                Problem::new(reasons::TOKEN_MISSING, message)
+            });
     };
     if let Some(problem) = pod_trouble(member) {
         return Some(problem);
@@ -160,16 +293,37 @@ fn trouble(facts: &Facts, member: &Member, withheld: &BTreeSet<String>) -> Optio
 /// What Kubernetes says is wrong with a member's pod.
 fn pod_trouble(member: &Member) -> Option<Problem> {
     let status = member.pod?.status.as_ref()?;
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let containers = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses)
+        .flatten();
     for container in containers {
-        let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
-        let Some(reason) = waiting.and_then(|waiting| waiting.reason.as_deref()) else { continue };
-        let image_fault = matches!(reason, "ImagePullBackOff" | "ErrImagePull" | "InvalidImageName" | "ErrImageNeverPull");
-        let crashing = reason == "CrashLoopBackOff" && container.name == super::member::ROUTER_CONTAINER;
-        let broken = matches!(reason, "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError");
+        let waiting = container
+            .state
+            .as_ref()
+            .and_then(|state| state.waiting.as_ref());
+        let Some(reason) = waiting.and_then(|waiting| waiting.reason.as_deref()) else {
+            continue;
+        };
+        let image_fault = matches!(
+            reason,
+            "ImagePullBackOff" | "ErrImagePull" | "InvalidImageName" | "ErrImageNeverPull"
+        );
+        let crashing =
+            reason == "CrashLoopBackOff" && container.name == super::member::ROUTER_CONTAINER;
+        let broken = matches!(
+            reason,
+            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError"
+        );
         if image_fault || crashing || broken {
-            let said = waiting.and_then(|waiting| waiting.message.clone()).unwrap_or_default();
-            let message = format!("container {} of pod {} is in {reason}: {said}", container.name, member.name);
+            let said = waiting
+                .and_then(|waiting| waiting.message.clone())
+                .unwrap_or_default();
+            let message = format!(
+                "container {} of pod {} is in {reason}: {said}",
+                container.name, member.name
+            );
             return Some(Problem::new(reasons::MEMBER_FAILING, message));
         }
     }
@@ -178,17 +332,29 @@ fn pod_trouble(member: &Member) -> Option<Problem> {
 
 /// For whom and for what a set that is not ready waits.
 fn waiting(facts: &Facts, wanted: &[&Member]) -> String {
-    if let Network::Found { fault: Some(problem), .. } = &facts.network {
+    if let Network::Found {
+        fault: Some(problem),
+        ..
+    } = &facts.network
+    {
         return format!("; the ZitiNetwork is not ready: {}", problem.message);
     }
-    let Some(member) = wanted.iter().find(|member| !(member.is_ready() && member.is_online())) else {
+    let Some(member) = wanted
+        .iter()
+        .find(|member| !(member.is_ready() && member.is_online()))
+    else {
         return String::new();
     };
-    let ready = member.edge_router.and_then(|er| er.status.as_ref()).and_then(|status| find(&status.conditions, types::READY));
+    let ready = member
+        .edge_router
+        .and_then(|er| er.status.as_ref())
+        .and_then(|status| find(&status.conditions, types::READY));
     match (member.edge_router, member.pod, ready) {
         (None, _, _) => format!("; {} is being registered", member.name),
         (_, None, _) => format!("; {} is about to start", member.name),
-        (_, _, Some(ready)) if ready.status != "True" => format!("; {}: {}", member.name, ready.message),
+        (_, _, Some(ready)) if ready.status != "True" => {
+            format!("; {}: {}", member.name, ready.message)
+        }
         _ => format!("; {} is starting", member.name),
     }
 }

@@ -9,7 +9,12 @@ use api::router::RetentionPolicy;
 
 /// Decide for a set that is being deleted.
 pub(super) fn plan(facts: &Facts, members: &[Member]) -> Plan {
-    let finalizers = facts.object.metadata.finalizers.as_deref().unwrap_or_default();
+    let finalizers = facts
+        .object
+        .metadata
+        .finalizers
+        .as_deref()
+        .unwrap_or_default();
     let mut steps = Vec::new();
     if !finalizers.iter().any(|f| f == names::FINALIZER_ROUTER) {
         return status::deleting(facts, members, steps);
@@ -26,13 +31,18 @@ pub(super) fn plan(facts: &Facts, members: &[Member]) -> Plan {
         if let Some(er) = member.edge_router
             && er.spec.deletion_policy != facts.object.spec.deletion_policy
         {
-            steps.push(Step::ApplyEdgeRouter(Box::new(keep_finalizers(super::render::edge_router(facts, &member.name), er))));
+            steps.push(Step::ApplyEdgeRouter(Box::new(keep_finalizers(
+                super::render::edge_router(facts, &member.name),
+                er,
+            ))));
         }
     }
     if let Some(set) = &facts.stateful_set
         && set.metadata.deletion_timestamp.is_none()
     {
-        steps.push(Step::DeleteStatefulSet { uid: set.metadata.uid.clone().unwrap_or_default() });
+        steps.push(Step::DeleteStatefulSet {
+            uid: set.metadata.uid.clone().unwrap_or_default(),
+        });
     }
     let retention = facts.object.spec.retention.when_deleted;
     let mut left = false;
@@ -47,15 +57,30 @@ pub(super) fn plan(facts: &Facts, members: &[Member]) -> Plan {
 
 /// An EdgeRouter to apply, with the finalizers that it has: an applied object
 /// without them would lose them.
-pub(super) fn keep_finalizers(mut wanted: api::EdgeRouter, actual: &api::EdgeRouter) -> api::EdgeRouter {
+pub(super) fn keep_finalizers(
+    mut wanted: api::EdgeRouter,
+    actual: &api::EdgeRouter,
+) -> api::EdgeRouter {
     let ours = [names::FINALIZER_EDGE_ROUTER, names::FINALIZER_IN_USE];
-    let kept = actual.metadata.finalizers.iter().flatten().filter(|f| ours.contains(&f.as_str())).cloned().collect();
+    let kept = actual
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .filter(|f| ours.contains(&f.as_str()))
+        .cloned()
+        .collect();
     wanted.metadata.finalizers = Some(kept);
     wanted
 }
 
 /// Take one member away. Says whether something of it has still to go.
-pub(super) fn remove(facts: &Facts, member: &Member, retention: RetentionPolicy, steps: &mut Vec<Step>) -> bool {
+pub(super) fn remove(
+    facts: &Facts,
+    member: &Member,
+    retention: RetentionPolicy,
+    steps: &mut Vec<Step>,
+) -> bool {
     let stopped = member.is_stopped(facts);
     if let Some(er) = member.edge_router {
         if stopped {
@@ -72,8 +97,13 @@ pub(super) fn remove(facts: &Facts, member: &Member, retention: RetentionPolicy,
     if !stopped {
         return true;
     }
-    if member.service.is_some_and(|service| service.metadata.deletion_timestamp.is_none()) {
-        steps.push(Step::DeleteService { name: member.name.clone() });
+    if member
+        .service
+        .is_some_and(|service| service.metadata.deletion_timestamp.is_none())
+    {
+        steps.push(Step::DeleteService {
+            name: member.name.clone(),
+        });
     }
     match member.claim {
         Some(claim) if retention == RetentionPolicy::Delete => {
@@ -98,7 +128,11 @@ pub(super) fn release(member: &Member, steps: &mut Vec<Step>) {
         steps.push(Step::ReleaseInUse {
             edge_router: member.name.clone(),
             resource_version: er.metadata.resource_version.clone().unwrap_or_default(),
-            finalizers: finalizers.iter().filter(|f| *f != names::FINALIZER_IN_USE).cloned().collect(),
+            finalizers: finalizers
+                .iter()
+                .filter(|f| *f != names::FINALIZER_IN_USE)
+                .cloned()
+                .collect(),
         });
     }
 }

@@ -13,9 +13,15 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         return Some(problem.clone());
     }
     if facts.provided.is_none() && !matches!(facts.network, Network::Found { .. }) {
-        return Some(Problem::new(reasons::INVALID_SPEC, "spec.networkRef is missing: name a ZitiNetwork, or provide the tokens"));
+        return Some(Problem::new(
+            reasons::INVALID_SPEC,
+            "spec.networkRef is missing: name a ZitiNetwork, or provide the tokens",
+        ));
     }
-    if let Network::Found { has_credential: false, .. } = &facts.network
+    if let Network::Found {
+        has_credential: false,
+        ..
+    } = &facts.network
         && facts.provided.is_none()
     {
         return Some(Problem::new(
@@ -31,17 +37,31 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         if let Some(value) = values.iter().find(|value| value.contains('$')) {
             return Some(Problem::new(
                 reasons::DOLLAR_IN_STRING,
-                format!("{field} holds {value:?}: the router replaces everything behind a $ from its environment, and there is no way to write a literal one. Write the value itself"),
+                format!(
+                    "{field} holds {value:?}: the router replaces everything behind a $ from its environment, and there is no way to write a literal one. Write the value itself"
+                ),
             ));
         }
     }
-    if let Some(value) = spec.csr.sans.ip.iter().find(|value| value.parse::<IpAddr>().is_err()) {
-        return Some(Problem::new(reasons::INVALID_SPEC, format!("spec.csr.sans.ip holds {value:?}, which is no IP address")));
+    if let Some(value) = spec
+        .csr
+        .sans
+        .ip
+        .iter()
+        .find(|value| value.parse::<IpAddr>().is_err())
+    {
+        return Some(Problem::new(
+            reasons::INVALID_SPEC,
+            format!("spec.csr.sans.ip holds {value:?}, which is no IP address"),
+        ));
     }
     if spec.edge.port == spec.link.port {
         return Some(Problem::new(
             reasons::INVALID_SPEC,
-            format!("spec.edge.port and spec.link.port are both {}: give each its own", spec.edge.port),
+            format!(
+                "spec.edge.port and spec.link.port are both {}: give each its own",
+                spec.edge.port
+            ),
         ));
     }
     if let Some(Err(problem)) = &facts.provided {
@@ -58,13 +78,26 @@ pub(super) fn duplicated(tokens: &BTreeMap<String, String>) -> BTreeSet<String> 
     for (member, digest) in tokens {
         by_digest.entry(digest).or_default().push(member);
     }
-    by_digest.into_values().filter(|members| members.len() > 1).flatten().map(str::to_owned).collect()
+    by_digest
+        .into_values()
+        .filter(|members| members.len() > 1)
+        .flatten()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A member's name on the network.
-pub fn member_network_name(object: &ZitiRouter, pattern: Option<&str>, install_id: &str, member: &str) -> Option<String> {
+pub fn member_network_name(
+    object: &ZitiRouter,
+    pattern: Option<&str>,
+    install_id: &str,
+    member: &str,
+) -> Option<String> {
     let pattern = pattern?;
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    let name = pattern.replace("{member}", member).replace("{namespace}", namespace).replace("{install}", install_id);
+    let name = pattern
+        .replace("{member}", member)
+        .replace("{namespace}", namespace)
+        .replace("{install}", install_id);
     (name != member).then_some(name)
 }
