@@ -39,7 +39,7 @@ pub(crate) struct Backoff(Mutex<HashMap<String, u32>>);
 
 impl Backoff {
     const FIRST: Duration = Duration::from_millis(250);
-    const LONGEST: Duration = Duration::from_secs(60);
+    const LONGEST: Duration = Duration::from_mins(1);
 
     /// The object went well.
     pub(crate) fn reset(&self, key: &str) {

@@ -27,7 +27,7 @@ pub(crate) type Key = (String, String);
 pub(crate) struct Networks {
     map: Arc<Mutex<HashMap<Key, Arc<Network>>>>,
     edge_routers: UnboundedSender<ObjectRef<EdgeRouter>>,
-    networks: UnboundedSender<ObjectRef<ZitiNetwork>>,
+    owners: UnboundedSender<ObjectRef<ZitiNetwork>>,
 }
 
 /// What wakes the two controllers.
@@ -106,7 +106,7 @@ impl Networks {
         let all = Self {
             map: Arc::default(),
             edge_routers,
-            networks,
+            owners: networks,
         };
         (
             all,
@@ -158,7 +158,7 @@ impl Networks {
 
     pub(crate) fn wake_network(&self, key: &Key) {
         let _ = self
-            .networks
+            .owners
             .unbounded_send(ObjectRef::new(&key.1).within(&key.0));
     }
 }

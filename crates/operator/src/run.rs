@@ -79,7 +79,7 @@ async fn serve(args: RunArgs) -> Result<()> {
         warn!("no --lease-namespace: works without a Lease, so no second replica may run");
         return finish(
             controllers(&args, &client, &identity, Leadership::alone(), &stop).await,
-            probes,
+            &probes,
         );
     };
     let candidate = Candidate::new(client.clone(), &namespace, identity.clone());
@@ -94,10 +94,10 @@ async fn serve(args: RunArgs) -> Result<()> {
     if worked.is_ok() {
         candidate.release().await;
     }
-    finish(worked, probes)
+    finish(worked, &probes)
 }
 
-fn finish(worked: Result<()>, probes: tokio::task::JoinHandle<Result<()>>) -> Result<()> {
+fn finish(worked: Result<()>, probes: &tokio::task::JoinHandle<Result<()>>) -> Result<()> {
     probes.abort();
     info!("ziti-operator ends");
     worked

@@ -110,7 +110,7 @@ async fn write_to_network(
 ) -> Result<(), Error> {
     let client = &connection.client;
     let failed = |error: ManagementError| Error::from(network.failed(&error));
-    let path = io::path(object);
+    let told_object = io::path(object);
     let (reason, note) = match step {
         Step::Create(spec) => {
             let id = client
@@ -157,7 +157,7 @@ async fn write_to_network(
         }
     };
     info!(
-        edge_router = path,
+        edge_router = told_object,
         network = network.key.1,
         note,
         "wrote to the network"

@@ -156,28 +156,25 @@ async fn view(
     let name = wanted_name(object);
     let uid = object.uid().unwrap_or_default();
     let now = Timestamp::now();
-    let (rows, server_time, fresh) = match network.rows().filter(|_| !fresh) {
-        Some(rows) => {
-            let server_time = rows.server_now(now);
-            let ours = |entity: &&EdgeRouterEntity| {
-                Some(entity.id.as_str()) == id
-                    || entity.name == name
-                    || entity
-                        .tags
-                        .get(names::TAG_UID)
-                        .and_then(serde_json::Value::as_str)
-                        == Some(&uid)
-            };
-            (
-                rows.entities.values().filter(ours).cloned().collect(),
-                server_time,
-                false,
-            )
-        }
-        None => {
-            let (rows, server_time) = network.look_up(connection, id, &name, &uid).await?;
-            (rows, server_time, true)
-        }
+    let (rows, server_time, fresh) = if let Some(rows) = network.rows().filter(|_| !fresh) {
+        let server_time = rows.server_now(now);
+        let ours = |entity: &&EdgeRouterEntity| {
+            Some(entity.id.as_str()) == id
+                || entity.name == name
+                || entity
+                    .tags
+                    .get(names::TAG_UID)
+                    .and_then(serde_json::Value::as_str)
+                    == Some(&uid)
+        };
+        (
+            rows.entities.values().filter(ours).cloned().collect(),
+            server_time,
+            false,
+        )
+    } else {
+        let (rows, server_time) = network.look_up(connection, id, &name, &uid).await?;
+        (rows, server_time, true)
     };
     let mut tokens = Vec::new();
     let entities = rows

@@ -41,7 +41,7 @@ enum CredentialInput {
         cert_pem: String,
         key_pem: SecretString,
     },
-    Token(EnrollmentToken),
+    Token(Box<EnrollmentToken>),
 }
 
 /// The connection that the object asks for: the one there is, while what it was
@@ -166,10 +166,8 @@ async fn read(context: &Context, object: &ZitiNetwork) -> Result<Inputs, Problem
         }
         Some(CredentialSpec::EnrollmentToken(reference)) => {
             let text = secret_key(&secrets, reference, "spec.credential.enrollmentToken").await?;
-            Some(CredentialInput::Token(parse(
-                &text,
-                "spec.credential.enrollmentToken",
-            )?))
+            let token = parse(&text, "spec.credential.enrollmentToken")?;
+            Some(CredentialInput::Token(Box::new(token)))
         }
     };
     Ok(Inputs {
@@ -219,10 +217,10 @@ async fn admin_identity(
         .await
         .map_err(|error| unreadable("Secret", &name, &error))?;
     if let Some(secret) = &stored
-        && !secret
+        && secret
             .labels()
             .get(names::LABEL_MANAGED_BY)
-            .is_some_and(|manager| manager == names::MANAGER)
+            .is_none_or(|manager| manager != names::MANAGER)
     {
         let message = format!(
             "Secret {name} exists and is not the operator's, so the admin identity cannot be kept in it: delete or rename it"
