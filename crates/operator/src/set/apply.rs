@@ -99,14 +99,14 @@ pub(super) async fn apply(
                 .await;
         }
         Step::DeleteStatefulSet { uid } => {
-            delete::<StatefulSet>(context, &namespace, &name, Some(uid)).await?
+            delete::<StatefulSet>(context, &namespace, &name, Some(uid)).await?;
         }
         Step::DeleteEdgeRouter { name, uid } => {
-            delete::<EdgeRouter>(context, &namespace, name, Some(uid)).await?
+            delete::<EdgeRouter>(context, &namespace, name, Some(uid)).await?;
         }
         Step::DeleteService { name } => delete::<Service>(context, &namespace, name, None).await?,
         Step::DeleteConfigMap { name } => {
-            delete::<ConfigMap>(context, &namespace, name, None).await?
+            delete::<ConfigMap>(context, &namespace, name, None).await?;
         }
         Step::DeleteClaim { name, uid } => {
             delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;

@@ -244,14 +244,11 @@ async fn provided(
             "reading",
             format!("Secret {}", reference.name),
         ))?;
-    Ok(Some(match found {
-        Some(secret) => Ok(digests(&secret)),
-        None => {
-            let message = format!(
-                "Secret {}, named in spec.tokensSecretRef, does not exist in this namespace: create it with a token under each member's name",
-                reference.name
-            );
-            Err(Problem::new(reasons::SOURCE_MISSING, message))
-        }
-    }))
+    Ok(Some(found.as_ref().map(digests).ok_or_else(|| {
+        let message = format!(
+            "Secret {}, named in spec.tokensSecretRef, does not exist in this namespace: create it with a token under each member's name",
+            reference.name
+        );
+        Problem::new(reasons::SOURCE_MISSING, message)
+    })))
 }
