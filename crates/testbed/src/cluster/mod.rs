@@ -211,6 +211,7 @@ impl Cluster {
     async fn wait_node(&self, step: &Step) -> Result<()> {
         step.say("node to be ready");
         let nodes: Api<Node> = Api::all(self.client().await?);
+        node::wait_kubelet(&self.layout).await?;
         let ready = |node: Option<&Node>| {
             node.and_then(|node| node.status.as_ref()?.conditions.as_ref())
                 .is_some_and(|conditions| {

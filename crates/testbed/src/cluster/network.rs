@@ -90,11 +90,21 @@ fn configure(layout: &Layout) -> Result<()> {
     for range in [layout.node_range(), layout.pods(), layout.services()] {
         ip(&["route", "replace", &range, "via", &via, "dev", &host])?;
     }
-    Cmd::new("nsenter")
-        .arg(format!("--net={}", layout.netns().display()))
-        .args(["sysctl", "-qw", "net.ipv4.ip_forward=1"])
-        .run()
-        .context("turning on forwarding in the cluster's network namespace")
+    let sysctl = |setting: &str| {
+        Cmd::new("nsenter")
+            .arg(format!("--net={}", layout.netns().display()))
+            .args(["sysctl", "-qw", setting])
+            .run()
+            .with_context(|| format!("setting {setting} in the cluster's network namespace"))
+    };
+    sysctl("net.ipv4.ip_forward=1")?;
+    // Else a pod's answer through a Service to a pod on the same bridge would not come back
+    // through kube-proxy's rules. Where it is built into the kernel there is nothing to load.
+    let _ = Cmd::new("modprobe").arg("br_netfilter").run();
+    if std::path::Path::new("/proc/sys/net/bridge").exists() {
+        sysctl("net.bridge.bridge-nf-call-iptables=1")?;
+    }
+    Ok(())
 }
 
 fn host_has(link: &str) -> bool {

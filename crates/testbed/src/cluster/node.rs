@@ -15,6 +15,9 @@ use crate::paths;
 use crate::pki::Subject;
 use crate::process::Daemon;
 
+/// The kubelet's port for health.
+const HEALTH_PORT: u16 = 10248;
+
 /// Writes the configuration of the node's programs. Unchanged files are not touched: kube-proxy
 /// ends when its file is written.
 pub(super) fn prepare(layout: &Layout, plane: &ControlPlane) -> Result<()> {
@@ -88,6 +91,35 @@ pub(super) fn ctr(layout: &Layout) -> Cmd {
         .arg("--address")
         .arg(layout.containerd_socket())
         .args(["--namespace", "k8s.io"])
+}
+
+/// Waits until the kubelet answers. A kubelet that was just started anew has a node which still
+/// looks ready, so that the node alone says nothing.
+pub(super) async fn wait_kubelet(layout: &Layout) -> Result<()> {
+    let running = layout
+        .records()
+        .get("kubelet")
+        .context("the kubelet was not started")?;
+    let url = format!("http://{}:{HEALTH_PORT}/healthz", layout.node_address());
+    let http = reqwest::Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(5))
+        .build()
+        .context("making an HTTP client")?;
+    kubernetes::poll(
+        "the kubelet to answer",
+        Duration::from_mins(1),
+        async || {
+            running.ensure_alive()?;
+            let healthy = http
+                .get(&url)
+                .send()
+                .await
+                .is_ok_and(|reply| reply.status().is_success());
+            Ok(healthy.then_some(()))
+        },
+    )
+    .await
 }
 
 /// Waits until containerd answers.
@@ -196,6 +228,9 @@ fn kubelet_config(layout: &Layout, plane: &ControlPlane) -> Result<Value> {
         "podLogsDir": layout.dir.join("pod-logs"),
         "volumePluginDir": layout.dir.join("volume-plugins"),
         "maxPods": 250,
+        // Where `up` asks whether it runs.
+        "healthzBindAddress": layout.node_address(),
+        "healthzPort": HEALTH_PORT,
         "serializeImagePulls": false,
         // A full disk of the developer is no reason to evict pods, and no image can come back.
         "evictionHard": {
