@@ -2,7 +2,11 @@
 //! at the version that the pinned Ziti uses (`tools/ziti/go.mod`). They come from the Go module
 //! cache, so that nothing is copied and nothing can go stale.
 
-#![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a helper of tests fails as a test does"
+)]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -298,12 +298,12 @@ fn write(method: Method, path: &str, body: Option<Value>) -> Request<'_> {
     }
 }
 
-/// `collection/id`. Ziti's ids are letters, digits and a few marks; anything else would be
-/// another path.
+/// `collection/id`. Ziti's ids are letters, digits, `-` and `.`, and may begin with either mark;
+/// anything else would be another path.
 fn entity(collection: &str, id: &str, method: &Method) -> Result<String, ManagementError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~');
     ensure!(
-        !id.is_empty() && id.chars().all(allowed) && !id.starts_with('.'),
+        !matches!(id, "" | "." | "..") && id.chars().all(allowed),
         InvalidSnafu {
             call: super::Call {
                 method: method.clone(),
@@ -353,4 +353,27 @@ fn typed<T: DeserializeOwned>(
             code: "",
             message: format!("`data` is not a {}", std::any::type_name::<T>()),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_all_forms_that_ziti_makes_and_no_path() {
+        for good in [
+            ".XLt.V.g.x",
+            "-a.b-",
+            "0a1b2c3d-0000-4000-8000-000000000000",
+            "..a",
+        ] {
+            assert!(
+                entity("/edge-routers", good, &Method::GET).is_ok(),
+                "{good}"
+            );
+        }
+        for bad in ["", ".", "..", "a/b", "../identities", "a?b", "a b", "a%2fb"] {
+            assert!(entity("/edge-routers", bad, &Method::GET).is_err(), "{bad}");
+        }
+    }
 }
