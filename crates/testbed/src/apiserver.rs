@@ -27,6 +27,9 @@ pub enum Controllers {
     /// The garbage collector and the namespace controller: deletion works as in a cluster, and
     /// nothing else happens by itself.
     Deletion,
+    /// As [`Controllers::Deletion`], and a `StatefulSet` makes its pods and volume claims. Nobody
+    /// judges nodes, so a test may bind a pod to a node that does not exist and play its kubelet.
+    StatefulSets,
     /// All of kube-controller-manager: a `StatefulSet` makes pods, which no kubelet ever runs.
     All,
 }
@@ -94,6 +97,13 @@ impl ApiServer {
             Controllers::Deletion => {
                 paths::program("kube-controller-manager")?;
                 Some("garbage-collector-controller,namespace-controller")
+            }
+            Controllers::StatefulSets => {
+                paths::program("kube-controller-manager")?;
+                Some(
+                    "garbage-collector-controller,namespace-controller,serviceaccount-controller,\
+                     statefulset-controller,persistentvolumeclaim-protection-controller",
+                )
             }
             Controllers::All => {
                 paths::program("kube-controller-manager")?;
