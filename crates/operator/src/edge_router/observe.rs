@@ -37,16 +37,12 @@ pub(super) struct Observed {
 }
 
 /// Whether the router must be asked for by itself: another pod has reported
-/// than the one that was seen online.
+/// than the one that was seen online, so the picture may be of the time before.
 pub(super) fn needs_fresh(object: &EdgeRouter) -> bool {
     let Some(status) = &object.status else {
         return false;
     };
-    let reported = status
-        .agent
-        .as_ref()
-        .filter(|agent| agent.is_enrolled())
-        .map(|agent| &agent.pod_uid);
+    let reported = status.agent.as_ref().map(|agent| &agent.pod_uid);
     reported.is_some() && reported != status.online_pod.as_ref()
 }
 

@@ -1,0 +1,16 @@
+//! The operator against a real etcd, a real API server and a real Ziti controller, without a node.
+//!
+//! The operator is the program itself, run as a child process with the rights that the chart gives
+//! it, in a namespace of its own for each test ([`world`], [`operator`]). StatefulSets make real
+//! pods and claims; what a kubelet would do with them is played by [`player`], which is honest about
+//! it. Whoever waits here waits for a condition with a deadline.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod edge_router;
+mod operator;
+mod world;
+mod ziti_network;
