@@ -9,7 +9,6 @@ use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use testbed::cluster::Cluster;
-use testbed::command::Cmd;
 use testbed::operator_install::Installation;
 use testbed::progress::{Progress, Step, seconds};
 use testbed::ziti_in_cluster::{ControllerSpec, ZitiController};
@@ -240,17 +239,10 @@ impl Stage {
     }
 
     fn kubectl(&self, args: &[&str]) -> Result<String> {
-        let command = Cmd::new(paths::program("kubectl")?)
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
+        kubernetes::kubectl(&self.kubeconfig, self.context.as_deref())?
             .args(["--namespace", NAMESPACE])
-            .timeout(Duration::from_mins(1));
-        match &self.context {
-            Some(context) => command.args(["--context", context]),
-            None => command,
-        }
-        .args(args)
-        .output()
+            .args(args)
+            .output()
     }
 
     /// Asks with Ziti's own command line, in the controller's pod: that works on every cluster.

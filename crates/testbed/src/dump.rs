@@ -4,12 +4,10 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::command::Cmd;
-use crate::paths;
+use crate::kubernetes;
 
 /// How many lines of each log.
 const LOG_LINES: &str = "--tail=200";
@@ -64,12 +62,9 @@ fn section(text: &mut String, kubeconfig: &Path, namespace: &str, args: &[&str])
 }
 
 fn kubectl(kubeconfig: &Path, namespace: &str, args: &[&str]) -> Result<String> {
-    Cmd::new(paths::program("kubectl")?)
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
+    kubernetes::kubectl(kubeconfig, None)?
         .args(["--namespace", namespace])
         .args(args)
-        .timeout(Duration::from_secs(20))
         .output()
 }
 

@@ -13,7 +13,8 @@ use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Config, ResourceExt};
 use serde::de::DeserializeOwned;
 
-use crate::interrupt;
+use crate::command::Cmd;
+use crate::{interrupt, paths};
 
 /// The field manager of what the testbed applies.
 pub const FIELD_MANAGER: &str = "ziti-operator-testbed";
@@ -41,6 +42,21 @@ pub async fn client_of_context(kubeconfig: &Path, context: Option<&str>) -> Resu
         .with_context(|| format!("using the kubeconfig {}", kubeconfig.display()))?;
     Client::try_from(config)
         .with_context(|| format!("making a client from {}", kubeconfig.display()))
+}
+
+/// kubectl, with that kubeconfig and context (none: the current one). A minute at most.
+pub fn kubectl(kubeconfig: &Path, context: Option<&str>) -> Result<Cmd> {
+    let command = Cmd::new(paths::program("kubectl")?)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        // A cache from before the operator's kinds were installed would hide them, and one of
+        // another cluster at the same address would be believed.
+        .arg("--cache-dir=/dev/null")
+        .timeout(Duration::from_mins(1));
+    Ok(match context {
+        Some(context) => command.args(["--context", context]),
+        None => command,
+    })
 }
 
 /// Reads a path of the API server as text, for example `/readyz`. Ten seconds at most.
