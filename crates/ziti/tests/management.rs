@@ -1,6 +1,8 @@
 //! The management API client against a real controller: what it reads is what is there, a write
 //! happens once, and each failure is told apart.
 
+#![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
+
 mod common;
 
 use std::time::Duration;

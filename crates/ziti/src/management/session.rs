@@ -63,8 +63,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// One request, below [`MANAGEMENT_API`].
-#[derive(Debug)]
+/// One request, below [`MANAGEMENT_API`]. No `Debug`: the body of a login is a password.
 pub(super) struct Request<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
