@@ -10,7 +10,13 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+mod bad_network;
+mod bad_tokens;
+mod credentials;
 mod edge_router;
+mod network_identity;
 mod operator;
+mod ownership;
+mod player;
 mod world;
 mod ziti_network;
