@@ -20,6 +20,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use plan::Settings;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,6 +34,8 @@ pub(crate) fn run(args: RunArgs) -> Result<()> {
         .unwrap_or_else(|_| EnvFilter::new("info,kube_runtime=warn,kube_client=error"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // Colours are for people, not for what collects logs.
+        .with_ansi(std::io::stdout().is_terminal())
         .with_target(false);
     match args.log_format {
         LogFormat::Text => log.init(),

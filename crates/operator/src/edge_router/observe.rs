@@ -37,8 +37,14 @@ pub(super) struct Observed {
 }
 
 /// Whether the router must be asked for by itself: another pod has reported
-/// than the one that was seen online, so the picture may be of the time before.
+/// than the one that was seen online, so the picture may be of the time before;
+/// or the object is going. A picture made before the router was registered does
+/// not hold it, and letting the object go on that ground would leave the router
+/// on the network for ever.
 pub(super) fn needs_fresh(object: &EdgeRouter) -> bool {
+    if object.metadata.deletion_timestamp.is_some() {
+        return true;
+    }
     let Some(status) = &object.status else {
         return false;
     };
