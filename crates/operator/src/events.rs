@@ -76,8 +76,10 @@ impl Events {
         let event = Event {
             type_,
             reason: reason.to_owned(),
+            // Events of one action and reason are counted as one, with the
+            // note of the first: the action keeps different notes apart.
+            action: format!("{reason}-{}", plan::set::applied::hash(&note)),
             note: Some(note),
-            action: "Reconciling".to_owned(),
             secondary: None,
         };
         if let Err(error) = self.0.publish(&event, &object.object_ref(&())).await {
