@@ -174,6 +174,12 @@ impl Scope {
         }
     }
 
+    fn config(&self) -> ControllerConfig {
+        ControllerConfig::default()
+            .concurrency(self.concurrency)
+            .debounce(Duration::from_millis(20))
+    }
+
     async fn run(
         self,
         settings: Settings,
@@ -182,9 +188,7 @@ impl Scope {
         stop: CancellationToken,
     ) {
         let (networks, wakers) = Networks::new();
-        let config = ControllerConfig::default()
-            .concurrency(self.concurrency)
-            .debounce(Duration::from_millis(20));
+        let config = self.config();
         let network_controller =
             Controller::new(self.api::<ZitiNetwork>(), watcher::Config::default())
                 .with_config(config.clone());
@@ -233,6 +237,11 @@ impl Scope {
                         context.clone()
                     )
             ),
+            drain(self.orphan_watches().graceful_shutdown_on(stopped()).run(
+                set::orphans::reconcile,
+                |object, error, context| set::orphans::failed(&object, error, &context),
+                context.clone()
+            )),
             drain(
                 self.set_watches(set_controller, &context)
                     .graceful_shutdown_on(stopped())
@@ -243,6 +252,17 @@ impl Scope {
                     )
             ),
         );
+    }
+
+    /// EdgeRouters of sets, and their pods.
+    fn orphan_watches(&self) -> Controller<EdgeRouter> {
+        let ours = || watcher::Config::default().labels(names::LABEL_SET);
+        Controller::new(self.api::<EdgeRouter>(), ours())
+            .with_config(self.config())
+            .watches(self.api::<PartialObjectMeta<Pod>>(), ours(), |pod| {
+                let namespace = pod.namespace()?;
+                Some(ObjectRef::new(&pod.name_any()).within(&namespace))
+            })
     }
 
     /// What a ZitiNetwork names: Secrets and ConfigMaps, as metadata only.
@@ -285,6 +305,11 @@ impl Scope {
                     },
                 );
                 wanted.extend(owner::<EdgeRouter>(secret.meta()));
+                wanted.extend(stands_at(
+                    &context.stores.edge_routers,
+                    &secret,
+                    names::enrollment_secret,
+                ));
                 wanted
             },
         )
@@ -338,6 +363,11 @@ impl Scope {
                         },
                     );
                     wanted.extend(of_set(secret.meta()));
+                    wanted.extend(stands_at(
+                        &secrets.stores.routers,
+                        &secret,
+                        names::tokens_secret,
+                    ));
                     wanted
                 },
             )
@@ -395,6 +425,22 @@ where
     all.filter(|candidate| candidate.namespace() == namespace && names_it(candidate, &name))
         .map(|candidate| ObjectRef::from_obj(candidate.as_ref()))
         .collect()
+}
+
+/// The object at whose Secret's place this one stands. It may be somebody
+/// else's, which is in the way until it is gone.
+fn stands_at<K, O>(store: &Store<K>, secret: &O, place: fn(&str) -> String) -> Vec<ObjectRef<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+    O: ResourceExt,
+{
+    let (namespace, name) = (secret.namespace(), secret.name_any());
+    let all = store.state().into_iter();
+    all.filter(|candidate| {
+        candidate.namespace() == namespace && place(&candidate.name_any()) == name
+    })
+    .map(|candidate| ObjectRef::from_obj(candidate.as_ref()))
+    .collect()
 }
 
 /// Whether a ZitiNetwork names this Secret or ConfigMap. Their names may be

@@ -6,7 +6,7 @@ use crate::networks::{Access, Connection, Network};
 use crate::poller;
 use crate::problem::{self, Error};
 use api::edge_router::Enrollment;
-use api::{EdgeRouter, names, reasons};
+use api::{DeletionPolicy, EdgeRouter, names, reasons};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -97,6 +97,11 @@ async fn ask(
         return (NetworkFacts::NotReferenced, Vec::new(), None);
     };
     let unusable = |problem| (NetworkFacts::Unusable(problem), Vec::new(), None);
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    if deleting && object.spec.deletion_policy == DeletionPolicy::Retain {
+        // The way out when the network is gone for ever: do not wait for it.
+        return unusable(Problem::new(reasons::DELETING, "the network is not asked"));
+    }
     let Some(network) = network else {
         let key = ObjectRef::new(&reference.name).within(&object.namespace().unwrap_or_default());
         let problem = if context.stores.networks.get(&key).is_some() {
@@ -113,7 +118,7 @@ async fn ask(
         };
         return unusable(problem);
     };
-    let (connection, verdict) = match network.access(object.metadata.deletion_timestamp.is_some()) {
+    let (connection, verdict) = match network.access(deleting) {
         Access::No(problem) => return unusable(problem),
         Access::Anonymous(connection) => {
             let basics = NetworkBasics {

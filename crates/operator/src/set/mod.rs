@@ -2,6 +2,7 @@
 
 mod apply;
 mod observe;
+pub(crate) mod orphans;
 
 use crate::context::Context;
 use crate::io;

@@ -12,6 +12,8 @@ pub mod applied;
 pub mod config;
 mod decide;
 pub mod member;
+pub mod orphan;
+mod ownership;
 pub mod render;
 mod rollout;
 mod status;
@@ -20,6 +22,7 @@ mod validate;
 
 pub use decide::plan;
 pub use status::after_failure;
+pub use teardown::release_orphan;
 pub use validate::member_network_name;
 
 use crate::Settings;
@@ -29,11 +32,16 @@ use api::{EdgeRouter, ZitiRouter, ZitiRouterStatus};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Resource;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Everything that was observed, read live and in this order: the StatefulSet
 /// before the pods, so that a pod which is not there was not wanted either.
-#[derive(Clone, Debug)]
+///
+/// Printed, it shows the names of the objects alone: the ZitiRouter may hold
+/// tokens.
+#[derive(Clone)]
 pub struct Facts<'a> {
     /// The object, with its last status.
     pub object: &'a ZitiRouter,
@@ -56,15 +64,45 @@ pub struct Facts<'a> {
     /// The Secret `<name>-tokens`.
     pub tokens: TokensSecret,
     /// Digest of the token that waits in each EdgeRouter's own Secret, by the
-    /// EdgeRouter's name.
+    /// EdgeRouter's name. A Secret that is owned by an EdgeRouter of another
+    /// uid is of one that is gone, and does not count.
     pub waiting_tokens: BTreeMap<String, String>,
     /// Digests of the tokens that a person gave, by member; `None` where tokens
     /// are managed.
     pub provided: Option<Result<BTreeMap<String, String>, Problem>>,
-    /// Digests in the Secret `<name>-provided-tokens`, if it exists.
+    /// Digests in the Secret `<name>-provided-tokens`, if it exists and this
+    /// ZitiRouter owns it.
     pub provided_copy: Option<BTreeMap<String, String>>,
     /// The operator's clock.
     pub now: Timestamp,
+}
+
+impl fmt::Debug for Facts<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn named<K: Resource>(objects: &[K]) -> Vec<&str> {
+            let names = objects
+                .iter()
+                .filter_map(|object| object.meta().name.as_deref());
+            names.collect()
+        }
+        formatter
+            .debug_struct("Facts")
+            .field("object", &self.object.metadata.name)
+            .field("generation", &self.object.metadata.generation)
+            .field("network", &self.network)
+            .field("edge_routers", &named(&self.edge_routers))
+            .field("stateful_set", &self.stateful_set.is_some())
+            .field("services", &named(&self.services))
+            .field("config_maps", &named(&self.config_maps))
+            .field("pods", &named(&self.pods))
+            .field("claims", &named(&self.claims))
+            .field("tokens", &self.tokens)
+            .field("waiting_tokens", &self.waiting_tokens)
+            .field("provided", &self.provided)
+            .field("provided_copy", &self.provided_copy)
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The network that a set refers to.
@@ -97,6 +135,10 @@ pub enum TokensSecret {
     Foreign,
     /// It exists; the digest of the token under each key, `None` where empty.
     Ours(BTreeMap<String, Option<String>>),
+    /// The same, with no owner or one that is gone: left by an earlier
+    /// ZitiRouter of this name. It is taken back by a write, which makes the
+    /// ZitiRouter its owner.
+    Unowned(BTreeMap<String, Option<String>>),
 }
 
 /// What is to be done, and what to say.
@@ -185,7 +227,8 @@ pub enum Step {
     ReleaseFinalizer,
 }
 
-/// A write of the Secret `<name>-tokens`.
+/// A write of the Secret `<name>-tokens`, which makes the ZitiRouter its owner
+/// where it is not. It may name no key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenWrite {
     /// Keys to set: empty, or to the token that waits in this EdgeRouter's own

@@ -1,0 +1,72 @@
+//! EdgeRouters whose ZitiRouter is gone (`--cascade=orphan`) live on, and keep
+//! their `in-use` hold while a pod runs with their identity. Where such an
+//! EdgeRouter is deleted, somebody must still see the pod end: this does, and
+//! nothing else. Members of a ZitiRouter that exists are its own affair.
+
+use crate::context::Context;
+use crate::io;
+use crate::problem::Error;
+use api::{EdgeRouter, ZitiRouter, names};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::Api;
+use kube::runtime::controller::Action;
+use plan::set::orphan::may_make_pod;
+use std::sync::Arc;
+use tracing::info;
+
+pub(crate) async fn reconcile(
+    object: Arc<EdgeRouter>,
+    context: Arc<Context>,
+) -> Result<Action, Error> {
+    let held = object
+        .finalizers()
+        .iter()
+        .any(|f| f == names::FINALIZER_IN_USE);
+    let Some(set) = object.labels().get(names::LABEL_SET) else {
+        return Ok(Action::await_change());
+    };
+    if object.metadata.deletion_timestamp.is_none() || !held {
+        return Ok(Action::await_change());
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let member = object.name_any();
+    let client = || context.client.clone();
+    let sets: Api<ZitiRouter> = Api::namespaced(client(), &namespace);
+    let owner = sets.get_metadata_opt(set).await;
+    if owner
+        .map_err(Error::kubernetes("reading", format!("ZitiRouter {set}")))?
+        .is_some()
+    {
+        return Ok(Action::await_change());
+    }
+    // The StatefulSet before the pod: a pod that is not there was not wanted
+    // either.
+    let workloads: Api<StatefulSet> = Api::namespaced(client(), &namespace);
+    let workload = workloads.get_opt(set).await;
+    let workload = workload.map_err(Error::kubernetes("reading", format!("StatefulSet {set}")))?;
+    let pods: Api<Pod> = Api::namespaced(client(), &namespace);
+    let pod = pods.get_metadata_opt(&member).await;
+    let pod = pod.map_err(Error::kubernetes("reading", format!("Pod {member}")))?;
+    if pod.is_some() || may_make_pod(workload.as_ref(), set, &member) {
+        return Ok(Action::await_change());
+    }
+    let api: Api<EdgeRouter> = Api::namespaced(client(), &namespace);
+    let finalizers = io::without_finalizer(object.as_ref(), names::FINALIZER_IN_USE);
+    let version = object.resource_version().unwrap_or_default();
+    let manager = names::FIELD_MANAGER_ROUTER;
+    io::set_finalizers(&api, &member, &version, &finalizers, manager).await?;
+    info!(
+        edge_router = io::path(object.as_ref()),
+        "its pod is gone, and so is its ZitiRouter"
+    );
+    Ok(Action::await_change())
+}
+
+/// What to do after a failure.
+pub(crate) fn failed(object: &EdgeRouter, error: &Error, context: &Context) -> Action {
+    context
+        .backoff
+        .after(&format!("orphan/{}", io::path(object)), error)
+}
