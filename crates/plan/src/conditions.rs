@@ -38,6 +38,7 @@ const MAX_MESSAGE: usize = 1024;
 /// The conditions of one object, being brought up to date.
 #[derive(Clone, Debug)]
 pub struct Conditions {
+    stored: Vec<Condition>,
     list: Vec<Condition>,
     generation: Option<i64>,
     now: Timestamp,
@@ -48,6 +49,7 @@ impl Conditions {
     /// Start from the conditions that the object has.
     pub fn new(current: &[Condition], generation: Option<i64>, now: Timestamp) -> Self {
         Self {
+            stored: current.to_vec(),
             list: current.to_vec(),
             generation,
             now,
@@ -78,13 +80,15 @@ impl Conditions {
             observed_generation: self.generation,
             last_transition_time: Time(self.now),
         };
+        // Said twice in one plan, the last word counts, and the time is that of
+        // the stored condition all the same.
+        if let Some(stored) = find(&self.stored, type_)
+            && stored.status == next.status
+        {
+            next.last_transition_time = stored.last_transition_time.clone();
+        }
         match self.list.iter_mut().find(|have| have.type_ == type_) {
-            Some(have) => {
-                if have.status == next.status {
-                    next.last_transition_time = have.last_transition_time.clone();
-                }
-                *have = next;
-            }
+            Some(have) => *have = next,
             None => self.list.push(next),
         }
     }
@@ -146,6 +150,17 @@ mod tests {
         let mut flipped = Conditions::new(&first, Some(1), at(20));
         flipped.set("Ready", Truth::True, "Ready", "is ready");
         assert_eq!(flipped.into_vec()[0].last_transition_time, Time(at(20)));
+    }
+
+    #[test]
+    fn a_condition_that_is_set_twice_in_one_plan_has_not_flipped() {
+        let mut first = Conditions::new(&[], Some(1), at(10));
+        first.set("Online", Truth::True, "Online", "is online");
+        let first = first.into_vec();
+        let mut twice = Conditions::new(&first, Some(1), at(20));
+        twice.set("Online", Truth::Unknown, "Unknown", "cannot be told");
+        twice.set("Online", Truth::True, "Online", "is online");
+        assert_eq!(twice.into_vec(), first);
     }
 
     #[test]

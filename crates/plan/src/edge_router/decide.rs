@@ -1,9 +1,10 @@
 //! The decision for an object that is not being deleted.
 
-use super::desired::{changes, name_fault, tags_are_of_object, wanted, wanted_tags};
+use super::desired::{changes, is_owned, name_fault, tags_are_of_object, wanted, wanted_tags};
 use super::status::Draft;
 use super::{
-    Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, token, wanted_name,
+    Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, provided, token,
+    wanted_name,
 };
 use api::edge_router::{Enrollment, Intent, IntentAct};
 use api::{AdoptionPolicy, names, reasons};
@@ -16,7 +17,7 @@ pub fn plan(facts: &Facts) -> Plan {
         return delete::plan(facts);
     }
     match &object.spec.enrollment {
-        Enrollment::Provided(_) => token::plan_provided(facts),
+        Enrollment::Provided(_) => provided::plan(facts),
         Enrollment::Managed(_) => plan_managed(facts),
     }
 }
@@ -52,14 +53,23 @@ pub(super) fn find<'a>(facts: &Facts, view: &'a View) -> Found<'a> {
     let by_name = || view.entities.iter().find(|entity| entity.name == name);
     match by_id.or_else(by_tag).or_else(by_name) {
         None => Found::Nowhere,
-        Some(entity)
-            if tags_are_of_object(&entity.tags, facts.object, install)
-                || facts.object.spec.adoption_policy == AdoptionPolicy::ByName =>
-        {
-            Found::Ours(entity)
-        }
+        Some(entity) if may_have(facts, entity) => Found::Ours(entity),
         Some(entity) => Found::Foreign(entity),
     }
+}
+
+/// Whether a router is this object's, or may become it.
+fn may_have(facts: &Facts, entity: &Entity) -> bool {
+    let object = facts.object;
+    if tags_are_of_object(&entity.tags, object, &facts.settings.install_id) {
+        return true;
+    }
+    // One that was ours and carries another's tags now was taken over by
+    // somebody else on a user's word: two objects must not claim it in turns.
+    let status = object.status.as_ref();
+    let had = status.is_some_and(|status| status.id.as_ref() == Some(&entity.id));
+    let taken = had && is_owned(entity);
+    object.spec.adoption_policy == AdoptionPolicy::ByName && !taken
 }
 
 /// Why the network cannot be written to for this object, if it cannot.
@@ -129,12 +139,24 @@ fn plan_managed(facts: &Facts) -> Plan {
     if recorded_identity(facts).is_some_and(|recorded| recorded != view.identity) {
         // A person confirmed the new network: what is recorded is of the old.
         draft.forget_registration();
+        draft.forget_intent();
     }
     match find(facts, view) {
+        Found::Ours(entity) if !is_ours(entity, facts.object, &facts.settings.install_id) => {
+            claim(facts, entity, draft)
+        }
         Found::Ours(entity) => {
             draft.registered(entity, view);
-            claim_or_update(facts, entity, &mut draft);
             token::plan_managed(facts, view, entity, &mut draft);
+            // Last, so that attributes which the network refuses keep no router
+            // from its token.
+            let changes = changes(entity, &wanted(facts.object, &facts.settings.install_id));
+            if !changes.is_empty() {
+                draft.step(Step::Update {
+                    id: entity.id.clone(),
+                    changes,
+                });
+            }
             draft.finish()
         }
         Found::Foreign(entity) => draft.not_registered(name_taken(facts, entity)).finish(),
@@ -142,29 +164,47 @@ fn plan_managed(facts: &Facts) -> Plan {
     }
 }
 
-fn claim_or_update(facts: &Facts, entity: &Entity, draft: &mut Draft) {
-    let install = &facts.settings.install_id;
-    if !is_ours(entity, facts.object, install) {
-        // Tags alone and first: from here on the router is this object's, and
-        // what differs is put right in the next round.
-        let mut tags = entity.tags.clone();
-        tags.extend(wanted_tags(facts.object, install));
-        draft.step(Step::Claim {
-            id: entity.id.clone(),
-            tags,
-        });
-        return;
-    }
-    let changes = changes(entity, &wanted(facts.object, install));
-    if !changes.is_empty() {
-        draft.step(Step::Update {
-            id: entity.id.clone(),
-            changes,
-        });
-    }
+/// Take a router over: tags alone and first. From then on it is this object's,
+/// and what differs is put right in the next round. The intent tells a deletion
+/// that comes between the two that there is something to delete.
+fn claim(facts: &Facts, entity: &Entity, mut draft: Draft) -> Plan {
+    let mut tags = entity.tags.clone();
+    tags.extend(wanted_tags(facts.object, &facts.settings.install_id));
+    record_creation(facts, &mut draft);
+    draft.step(Step::Claim {
+        id: entity.id.clone(),
+        tags,
+    });
+    draft.registering().finish()
+}
+
+/// Record that the router is about to be made or taken over. Each time anew:
+/// the write fails where the object is not the one observed, and its time is
+/// that of the last attempt.
+fn record_creation(facts: &Facts, draft: &mut Draft) {
+    let intent = Intent {
+        act: IntentAct::Create,
+        previous_token: None,
+        recorded_at: Time(facts.now),
+    };
+    draft.step(Step::RecordIntent {
+        intent,
+        re_enrollment: false,
+    });
 }
 
 fn name_taken(facts: &Facts, entity: &Entity) -> Problem {
+    let status = facts.object.status.as_ref();
+    if status.is_some_and(|status| status.id.as_ref() == Some(&entity.id)) && !is_owned(entity) {
+        return Problem::new(
+            reasons::NAME_TAKEN,
+            format!(
+                "router {:?} (id {}), which this object registered, carries its ownership tags no longer: somebody took them \
+                 away, so it is left as it is. Set adoptionPolicy: ByName to take it back",
+                entity.name, entity.id
+            ),
+        );
+    }
     let owner = match (
         entity.tags.get(names::TAG_INSTALL),
         entity.tags.get(names::TAG_NAMESPACE),
@@ -208,18 +248,14 @@ fn plan_absent(facts: &Facts, view: &View, mut draft: Draft) -> Plan {
         }
         draft.forget_registration();
     }
-    let wanted = wanted(facts.object, &facts.settings.install_id);
-    if draft.intent_act() != Some(IntentAct::Create) {
-        let intent = Intent {
-            act: IntentAct::Create,
-            previous_token: None,
-            recorded_at: Time(facts.now),
-        };
-        draft.step(Step::RecordIntent {
-            intent,
-            re_enrollment: false,
-        });
+    if let Some(left) = draft.creation_may_come(facts.now) {
+        // Its reply was lost. A second request would be refused as long as the
+        // first one's router is there, and make another once that is deleted.
+        draft.look_again(left);
+        return draft.registering().finish();
     }
+    let wanted = wanted(facts.object, &facts.settings.install_id);
+    record_creation(facts, &mut draft);
     draft.step(Step::Create(wanted));
     draft.registering().finish()
 }

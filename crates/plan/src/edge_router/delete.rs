@@ -4,8 +4,8 @@
 use super::decide::network_fault;
 use super::desired::tags_are_of_object;
 use super::status::Draft;
-use super::{Entity, Facts, LATE_COMMIT, Plan, Problem, Step};
-use api::edge_router::{Enrollment, IntentAct};
+use super::{Entity, Facts, Plan, Problem, Step};
+use api::edge_router::Enrollment;
 use api::{DeletionPolicy, names, reasons};
 use k8s_openapi::jiff::SignedDuration;
 
@@ -20,7 +20,7 @@ pub(super) fn plan(facts: &Facts) -> Plan {
     let status = object.status.as_ref();
     let registered = status.is_some_and(|status| status.id.is_some() || status.intent.is_some());
     let provided = matches!(object.spec.enrollment, Enrollment::Provided(_));
-    if provided || !registered || object.spec.deletion_policy == DeletionPolicy::Retain {
+    if provided || object.spec.deletion_policy == DeletionPolicy::Retain {
         draft.step(Step::ReleaseFinalizer);
         return draft.deleting("the router stays on the network").finish();
     }
@@ -29,19 +29,25 @@ pub(super) fn plan(facts: &Facts) -> Plan {
     }
     let view = match network_fault(facts) {
         Ok(view) => view,
+        Err(_) if !registered => {
+            // Nothing was ever made for it: a network that cannot be had, or
+            // does not exist, holds nobody up.
+            draft.step(Step::ReleaseFinalizer);
+            return draft.deleting("it was never registered").finish();
+        }
         Err(problem) => {
             return draft
                 .deletion_blocked(&with_way_out(facts, problem))
                 .finish();
         }
     };
+    // Every router with this object's tags, whatever id is recorded: the status
+    // may be older than the last registration, or lost.
     let install = &facts.settings.install_id;
-    let recorded = status.and_then(|status| status.id.as_ref());
-    let ours = view.entities.iter().find(|entity| {
-        tags_are_of_object(&entity.tags, object, install)
-            && (recorded.is_none() || recorded == Some(&entity.id))
-    });
-    match ours {
+    let mut ours: Vec<&Entity> = view.entities.iter().collect();
+    ours.retain(|entity| tags_are_of_object(&entity.tags, object, install));
+    ours.sort_by_key(|entity| &entity.id);
+    match ours.first() {
         Some(entity) if entity.online => still_online(entity, draft),
         Some(entity) => {
             draft.step(Step::Delete {
@@ -57,19 +63,11 @@ pub(super) fn plan(facts: &Facts) -> Plan {
 
 /// The router is not there. A creation whose reply was lost may still come.
 fn gone(facts: &Facts, mut draft: Draft) -> Plan {
-    let intent = facts
-        .object
-        .status
-        .as_ref()
-        .and_then(|status| status.intent.as_ref());
-    if let Some(intent) = intent.filter(|intent| intent.act == IntentAct::Create) {
-        let left = LATE_COMMIT.saturating_sub(facts.now.duration_since(intent.recorded_at.0));
-        if left.is_positive() {
-            draft.look_again(left);
-            return draft
-                .deleting("waits to see whether a registration under way still comes")
-                .finish();
-        }
+    if let Some(left) = draft.creation_may_come(facts.now) {
+        draft.look_again(left);
+        return draft
+            .deleting("waits to see whether a registration under way still comes")
+            .finish();
     }
     draft.step(Step::ReleaseFinalizer);
     draft

@@ -66,6 +66,11 @@ pub fn is_ours(entity: &Entity, object: &EdgeRouter, install_id: &str) -> bool {
         .all(|(key, value)| entity.tags.get(key) == Some(value))
 }
 
+/// Whether a router carries ownership tags at all.
+pub(super) fn is_owned(entity: &Entity) -> bool {
+    entity.tags.contains_key(names::TAG_INSTALL)
+}
+
 /// All tags that the router should carry.
 pub(super) fn wanted_tags(object: &EdgeRouter, install_id: &str) -> BTreeMap<String, String> {
     let mut tags = object.spec.tags.clone();

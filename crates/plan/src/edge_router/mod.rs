@@ -9,6 +9,7 @@
 mod decide;
 mod delete;
 mod desired;
+mod provided;
 mod status;
 mod token;
 
@@ -105,7 +106,8 @@ pub struct View {
     pub identity_confirmed: bool,
     /// What else is known of the network.
     pub basics: NetworkBasics,
-    /// Every router that has the recorded id, our tags, or the wanted name.
+    /// Every router that has the recorded id, the id that a provided token is
+    /// for, our tags (of whatever uid), or the wanted name.
     pub entities: Vec<Entity>,
     /// Whether so many of our routers are missing at once that something else
     /// must be wrong.
@@ -142,7 +144,9 @@ pub struct Entity {
     pub fingerprint: Option<String>,
     /// The token that waits for it.
     pub token: Option<TokenFacts>,
-    /// How long this operator has seen it offline; `None` while online.
+    /// How long this operator has seen it offline, not verified otherwise and
+    /// with no other fingerprint than now; `None` while online. A certificate
+    /// that was made a moment ago is about to be used.
     pub offline_for: Option<SignedDuration>,
     /// The version that it reports.
     pub version: Option<String>,
@@ -184,6 +188,25 @@ pub struct Plan {
     /// Whether something is pending that only the network can tell, so that
     /// it is asked often.
     pub watch_closely: bool,
+}
+
+impl Plan {
+    /// Whether the network must be asked anew before any of this is done: a
+    /// list of some seconds ago is no ground for writing to the network, nor
+    /// for believing that a router is gone from it.
+    pub fn needs_fresh_look(&self) -> bool {
+        let lets_go = |step: &Step| *step == Step::ReleaseFinalizer;
+        self.steps
+            .iter()
+            .any(|step| step.writes_to_network() || lets_go(step))
+    }
+}
+
+/// Whether so many routers are missing at once that chance is no explanation:
+/// two or more that are all of them, or more than three and more than a tenth.
+/// One router that somebody deleted is simply registered anew.
+pub fn many_missing(known: usize, missing: usize) -> bool {
+    missing > 1 && (missing >= known || missing > (known / 10).max(3))
 }
 
 /// One act.

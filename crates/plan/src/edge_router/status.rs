@@ -1,10 +1,10 @@
 //! Puts the facts about one router into words: the status being drafted while
 //! the decision is taken.
 
-use super::{Entity, Facts, Plan, Problem, SecretFacts, Step, View};
+use super::{Entity, Facts, LATE_COMMIT, NetworkFacts, Plan, Problem, SecretFacts, Step, View};
 use crate::conditions::{Conditions, Truth};
 use crate::token::TokenFacts;
-use api::edge_router::{AgentReport, IntentAct};
+use api::edge_router::{AgentReport, Intent, IntentAct};
 use api::reasons::{self, types};
 use api::{EdgeRouterStatus, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -67,8 +67,23 @@ impl Draft {
         self.status.id.clone()
     }
 
-    pub(super) fn intent_act(&self) -> Option<IntentAct> {
-        self.status.intent.as_ref().map(|intent| intent.act)
+    /// A re-enrollment that was recorded and not seen to be done.
+    pub(super) fn pending_re_enrollment(&self) -> Option<&Intent> {
+        let intent = self.status.intent.as_ref();
+        intent.filter(|intent| intent.act == IntentAct::ReEnroll)
+    }
+
+    /// For how long a creation that was recorded, and not seen to be done, may
+    /// still be carried out; `None` where there is none.
+    pub(super) fn creation_may_come(&self, now: Timestamp) -> Option<SignedDuration> {
+        let intent = self.status.intent.as_ref();
+        let intent = intent.filter(|intent| intent.act == IntentAct::Create)?;
+        let left = LATE_COMMIT.saturating_sub(now.duration_since(intent.recorded_at.0));
+        left.is_positive().then_some(left)
+    }
+
+    pub(super) fn forget_intent(&mut self) {
+        self.status.intent = None;
     }
 
     /// What was recorded no longer holds: the network or the router is another.
@@ -122,9 +137,13 @@ impl Draft {
     pub(super) fn registered(&mut self, entity: &Entity, view: &View) {
         let settled = match &self.status.intent {
             Some(intent) if intent.act == IntentAct::ReEnroll => {
-                // Done when another token stands there, or somebody redeemed it.
+                // Done when another token stands there, or was redeemed already;
+                // moot when the router is back with its old identity.
                 let token = entity.token.as_ref().map(|token| token.digest.as_str());
-                token.is_some() && token != intent.previous_token.as_deref() || entity.online
+                let other_token = token.is_some() && token != intent.previous_token.as_deref();
+                let other_certificate =
+                    entity.verified && entity.fingerprint != self.status.fingerprint;
+                other_token || other_certificate || entity.online
             }
             _ => true,
         };
@@ -197,15 +216,11 @@ impl Draft {
         self.watch_closely = true;
     }
 
-    pub(super) fn identity_lost(&mut self, what: &str, next: &str) {
+    pub(super) fn identity_lost(&mut self, reason: &str, what: &str, next: &str) {
         self.watch_closely = true;
         let message = format!("{what}: {next}. The router keeps its id");
-        self.conditions.set(
-            types::ENROLLED,
-            Truth::False,
-            reasons::IDENTITY_LOST,
-            message,
-        );
+        self.conditions
+            .set(types::ENROLLED, Truth::False, reason, message);
     }
 
     pub(super) fn not_enrolled(&mut self, problem: Problem) {
@@ -253,15 +268,15 @@ impl Draft {
         let message = format!("the provided token is for router {}", token.subject);
         self.conditions
             .set(types::REGISTERED, Truth::True, reasons::PROVIDED, message);
-        self.conditions.set(
-            types::ONLINE,
-            Truth::Unknown,
-            reasons::UNKNOWN,
-            "the network cannot be asked without a credential",
-        );
     }
 
-    pub(super) fn provided_problem(mut self, problem: Problem) -> Self {
+    /// The token cannot be read. What is known of its router is told all the
+    /// same.
+    pub(super) fn provided_problem(mut self, facts: &Facts, problem: Problem) -> Self {
+        if let (NetworkFacts::Known(view), Some(id)) = (&facts.network, self.recorded_id()) {
+            let entity = view.entities.iter().find(|entity| entity.id == id);
+            self.provided_online(facts, entity);
+        }
         // A router that holds its identity needs no token.
         if self.conditions.is_true(types::ENROLLED) {
             return self;
@@ -281,7 +296,7 @@ impl Draft {
         self
     }
 
-    pub(super) fn provided_enrolled(&mut self, entity: Option<&Entity>) {
+    pub(super) fn provided_enrolled(&mut self) {
         self.status.token_expiry = None;
         self.conditions.set(
             types::ENROLLED,
@@ -289,18 +304,24 @@ impl Draft {
             reasons::ENROLLED,
             "the router holds its identity",
         );
-        self.provided_online(entity);
     }
 
-    pub(super) fn provided_online(&mut self, entity: Option<&Entity>) {
+    /// What the network shows of a router whose token a person gave; `None`
+    /// where it cannot be asked, or does not know the router.
+    pub(super) fn provided_online(&mut self, facts: &Facts, entity: Option<&Entity>) {
         if let Some(entity) = entity {
-            self.seen(entity, true);
-        } else {
-            self.status.fingerprint = self
-                .agent
-                .as_ref()
-                .and_then(|agent| agent.fingerprint.clone());
+            let fresh = matches!(&facts.network, NetworkFacts::Known(view) if view.fresh);
+            self.seen(entity, fresh);
+            return;
         }
+        let agent = self.agent.as_ref();
+        self.status.fingerprint = agent.and_then(|agent| agent.fingerprint.clone());
+        self.conditions.set(
+            types::ONLINE,
+            Truth::Unknown,
+            reasons::UNKNOWN,
+            "the network cannot be asked without a credential",
+        );
     }
 
     /// Keep a token from its pod, and say why.

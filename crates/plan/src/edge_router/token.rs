@@ -1,19 +1,26 @@
 //! When a token is given, taken away or asked for anew.
 
-use super::decide::network_fault;
 use super::status::Draft;
 use super::{
-    CHURN_LIMIT, Entity, Facts, NetworkBasics, NetworkFacts, Plan, Problem, RE_ENROLL_INTERVAL,
-    SecretFacts, Step, TokenSource, View,
+    CHURN_LIMIT, Entity, Facts, LATE_COMMIT, Problem, RE_ENROLL_INTERVAL, SecretFacts, Step,
+    TokenSource, View,
 };
-use crate::token::TokenFacts;
 use api::edge_router::{AgentReport, Enrollment, Intent, IntentAct, Reissue};
 use api::reasons;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-fn report<'a>(facts: &'a Facts) -> Option<&'a AgentReport> {
+/// What the router's pod reported last.
+pub(super) fn report<'a>(facts: &'a Facts) -> Option<&'a AgentReport> {
     facts.object.status.as_ref()?.agent.as_ref()
+}
+
+/// Whether the pod says that the controller refused its token.
+pub(super) fn is_refusal(agent: &AgentReport) -> bool {
+    matches!(
+        agent.reason.as_str(),
+        reasons::TOKEN_SPENT | reasons::TOKEN_REFUSED | reasons::TOKEN_EXPIRED
+    )
 }
 
 /// A router that is registered under our tags.
@@ -55,6 +62,10 @@ fn plan_verified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, dr
             } else {
                 format!("its pod says {}", agent.reason)
             };
+            if facts.secret.digest().is_some() {
+                // Spent: a pod that is started now would only be refused.
+                draft.step(Step::EmptyToken);
+            }
             heal(facts, entity, &what, draft);
         }
         None => draft.enrolled_elsewhere(entity),
@@ -85,7 +96,8 @@ fn plan_unverified(
             "the network shows no token for it"
         };
         if wants_new && !entity.online {
-            re_enroll(facts, entity, what, draft);
+            // Nobody holds a certificate for it, so there is nothing to wait for.
+            replace_token(facts, entity, reasons::TOKEN_EXPIRED, what, draft);
         } else {
             if facts.secret.digest().is_some() {
                 draft.step(Step::EmptyToken);
@@ -98,10 +110,7 @@ fn plan_unverified(
         return;
     };
     let refused = agent.is_some_and(|agent| {
-        matches!(
-            agent.reason.as_str(),
-            reasons::TOKEN_SPENT | reasons::TOKEN_REFUSED | reasons::TOKEN_EXPIRED
-        ) && agent.token_digest.as_deref() == Some(token.digest.as_str())
+        is_refusal(agent) && agent.token_digest.as_deref() == Some(token.digest.as_str())
     });
     if refused && !entity.online {
         heal(facts, entity, "the controller refused its token", draft);
@@ -126,210 +135,65 @@ fn heal(facts: &Facts, entity: &Entity, what: &str, draft: &mut Draft) {
     } else if offline_for < CHURN_LIMIT {
         let left = CHURN_LIMIT.saturating_sub(offline_for);
         draft.identity_lost(
+            reasons::IDENTITY_LOST,
             what,
             "a new token follows when the network has seen it offline for a minute",
         );
         draft.look_again(left.saturating_add(SignedDuration::from_millis(200)));
-    } else if let Some(wait) = rate_limit(facts) {
-        draft.identity_lost(
-            what,
-            "a new token follows; the last one was given less than two minutes ago",
-        );
-        draft.look_again(wait);
     } else {
-        re_enroll(facts, entity, what, draft);
+        replace_token(facts, entity, reasons::IDENTITY_LOST, what, draft);
     }
 }
 
-fn rate_limit(facts: &Facts) -> Option<SignedDuration> {
-    let status = facts.object.status.as_ref()?;
-    if pending_re_enrollment(facts) {
-        // Recorded and not done: the time is that of this very act.
-        return None;
-    }
-    let last = status.last_re_enrollment.as_ref()?;
-    let left = RE_ENROLL_INTERVAL.saturating_sub(facts.now.duration_since(last.0));
-    left.is_positive().then_some(left)
-}
-
-/// Whether a re-enrollment is recorded that was not seen to be done.
-fn pending_re_enrollment(facts: &Facts) -> bool {
-    let intent = facts
+/// Ask for a new token, unless one was asked for just now.
+fn replace_token(facts: &Facts, entity: &Entity, reason: &str, what: &str, draft: &mut Draft) {
+    let since = |then: &Time| facts.now.duration_since(then.0);
+    if let Some(pending) = draft.pending_re_enrollment() {
+        // Its reply was lost. It may still be carried out, and a second one
+        // would void the token of the first.
+        let left = LATE_COMMIT.saturating_sub(since(&pending.recorded_at));
+        if left.is_positive() {
+            draft.identity_lost(
+                reason,
+                what,
+                "a new token was asked for, and has not come yet",
+            );
+            return draft.look_again(left);
+        }
+    } else if let Some(last) = facts
         .object
         .status
         .as_ref()
-        .and_then(|status| status.intent.as_ref());
-    intent.is_some_and(|intent| intent.act == IntentAct::ReEnroll)
-}
-
-fn re_enroll(facts: &Facts, entity: &Entity, what: &str, draft: &mut Draft) {
+        .and_then(|status| status.last_re_enrollment.as_ref())
+    {
+        let left = RE_ENROLL_INTERVAL.saturating_sub(since(last));
+        if left.is_positive() {
+            draft.identity_lost(
+                reason,
+                what,
+                "a new token follows; the last one was given less than two minutes ago",
+            );
+            return draft.look_again(left);
+        }
+    }
     let intent = Intent {
         act: IntentAct::ReEnroll,
         previous_token: entity.token.as_ref().map(|token| token.digest.clone()),
         recorded_at: Time(facts.now),
     };
-    if !pending_re_enrollment(facts) {
-        draft.step(Step::RecordIntent {
-            intent,
-            re_enrollment: true,
-        });
-    }
+    // Each time anew: the write fails where the object is not the one observed.
+    draft.step(Step::RecordIntent {
+        intent,
+        re_enrollment: true,
+    });
     draft.step(Step::ReEnroll {
         id: entity.id.clone(),
         why: what.to_owned(),
     });
-    draft.identity_lost(what, "a new token is being asked for");
+    draft.identity_lost(reason, what, "a new token is being asked for");
 }
 
-/// A token that a person gave.
-pub(super) fn plan_provided(facts: &Facts) -> Plan {
-    let mut draft = Draft::new(facts);
-    let token = match facts
-        .provided
-        .clone()
-        .unwrap_or_else(|| Err(Problem::new(reasons::TOKEN_MISSING, "no token was read")))
-    {
-        Ok(token) => token,
-        Err(problem) => return draft.provided_problem(problem).finish(),
-    };
-    let basics = match &facts.network {
-        NetworkFacts::NotReferenced => NetworkBasics {
-            names_controllers: token.names_controllers,
-            ..NetworkBasics::default()
-        },
-        NetworkFacts::NoCredential(basics) => basics.clone(),
-        NetworkFacts::Known(view) => view.basics.clone(),
-        NetworkFacts::Unusable(problem) => return draft.network_unusable(problem.clone()).finish(),
-    };
-    let agent = report(facts);
-    let entity = match &facts.network {
-        NetworkFacts::Known(_) => match network_fault(facts) {
-            Ok(view) => view
-                .entities
-                .iter()
-                .find(|entity| entity.id == token.subject)
-                .map(Some)
-                .ok_or(()),
-            Err(problem) => return draft.network_unusable(problem).finish(),
-        },
-        _ => Ok(None),
-    };
-    // Another token for a router that holds its identity is a wish to enroll it
-    // anew; it is heeded where the router is not known to be online.
-    let online = entity
-        .ok()
-        .flatten()
-        .is_some_and(|entity| entity.online && entity.verified);
-    let used = agent.is_some_and(|agent| {
-        agent.is_enrolled()
-            && agent.router_id.as_deref() == Some(token.subject.as_str())
-            && (online
-                || agent
-                    .token_digest
-                    .as_deref()
-                    .is_none_or(|digest| digest == token.digest))
-    });
-    draft.provided(&token);
-    if used {
-        if facts.secret.digest().is_some() {
-            draft.step(Step::EmptyToken);
-        }
-        draft.provided_enrolled(entity.ok().flatten());
-        return draft.finish();
-    }
-    let Ok(entity) = entity else {
-        let message = format!(
-            "the token is for router {}, which this network does not know: give the token of a router of this network",
-            token.subject
-        );
-        return draft
-            .withhold(
-                facts,
-                Problem::new(reasons::TOKEN_OF_ANOTHER_NETWORK, message),
-            )
-            .finish();
-    };
-    if let Some(problem) = provided_fault(facts, &token, &basics, entity, agent) {
-        return draft.withhold(facts, problem).finish();
-    }
-    if facts.secret == SecretFacts::Foreign {
-        draft.not_enrolled(foreign_secret(facts));
-        return draft.finish();
-    }
-    if facts.secret.digest() != Some(token.digest.as_str()) {
-        draft.step(Step::PublishToken {
-            digest: token.digest.clone(),
-            source: TokenSource::Provided,
-        });
-    }
-    draft.token_waits(&token, agent);
-    draft.provided_online(entity);
-    draft.finish()
-}
-
-fn provided_fault(
-    facts: &Facts,
-    token: &TokenFacts,
-    basics: &NetworkBasics,
-    entity: Option<&Entity>,
-    agent: Option<&AgentReport>,
-) -> Option<Problem> {
-    let server_time = basics.server_time.unwrap_or(facts.now);
-    if basics.token_is_ours == Some(false) {
-        return Some(Problem::new(
-            reasons::TOKEN_OF_ANOTHER_NETWORK,
-            "the token was not signed by a controller of this network: give a token of this network, or name the other network",
-        ));
-    }
-    if token.is_expired(server_time) {
-        return Some(Problem::new(
-            reasons::TOKEN_EXPIRED,
-            "the token ran out unused: have a new one made for this router (re-enroll) and put it in place of the old one",
-        ));
-    }
-    if !token.names_controllers && !basics.names_controllers {
-        return Some(Problem::new(
-            reasons::INVALID_SPEC,
-            "the token names no controllers for the router to dial: set spec.controlPlane.endpoints of a ZitiNetwork and refer to it",
-        ));
-    }
-    let refused = agent.filter(|agent| {
-        agent.token_digest.as_deref() == Some(token.digest.as_str())
-            && matches!(
-                agent.reason.as_str(),
-                reasons::TOKEN_SPENT | reasons::TOKEN_REFUSED | reasons::TOKEN_EXPIRED
-            )
-    });
-    if let Some(agent) = refused {
-        return Some(Problem::new(
-            known_reason(&agent.reason),
-            "the controller refused the token: have a new one made for this router (re-enroll) and put it in place of the old one",
-        ));
-    }
-    if let Some(entity) =
-        entity.filter(|entity| entity.verified && agent.is_none_or(|agent| !agent.is_enrolled()))
-    {
-        return Some(Problem::new(
-            reasons::TOKEN_SPENT,
-            format!(
-                "router {:?} (id {}) was enrolled with this token already, by somebody else: have a new token made for it \
-                 (re-enroll) and put it in place of the old one",
-                entity.name, entity.id
-            ),
-        ));
-    }
-    None
-}
-
-fn known_reason(reason: &str) -> &'static str {
-    match reason {
-        reasons::TOKEN_SPENT => reasons::TOKEN_SPENT,
-        reasons::TOKEN_EXPIRED => reasons::TOKEN_EXPIRED,
-        _ => reasons::TOKEN_REFUSED,
-    }
-}
-
-fn foreign_secret(facts: &Facts) -> Problem {
+pub(super) fn foreign_secret(facts: &Facts) -> Problem {
     let name =
         api::names::enrollment_secret(facts.object.metadata.name.as_deref().unwrap_or_default());
     Problem::new(

@@ -13,6 +13,10 @@ use sha2::{Digest, Sha256};
 /// Annotation with the hash of the object as we want it.
 pub const ANNOTATION_APPLIED: &str = "openziti.io/applied-hash";
 
+/// Annotation on a StatefulSet: the generation of the ZitiRouter by which it
+/// was last written. It moves with other changes only.
+pub const ANNOTATION_GENERATION: &str = "openziti.io/zitirouter-generation";
+
 /// A short hash of anything that can be written as JSON.
 pub fn hash(value: &impl Serialize) -> String {
     let text = serde_json::to_vec(value).unwrap_or_default();

@@ -3,6 +3,7 @@
 
 use super::applied::is_applied;
 use super::member::{Member, current_replicas, members, stateful_set_is_observed, wished};
+use super::ownership::{Owners, object_is_old, owners};
 use super::validate::duplicated;
 use super::{
     Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, render, rollout, status, teardown,
@@ -15,8 +16,15 @@ use std::collections::BTreeSet;
 /// Decide what to do for a `ZitiRouter`, and what to say of it.
 pub fn plan(facts: &Facts) -> Plan {
     let members = members(facts);
+    if object_is_old(facts) {
+        return status::unchanged(facts);
+    }
+    let owners = owners(facts);
+    if owners == Owners::Another {
+        return teardown::wait_for_predecessor(facts, &members);
+    }
     if facts.object.metadata.deletion_timestamp.is_some() {
-        return teardown::plan(facts, &members);
+        return teardown::plan(facts, &members, owners);
     }
     if let Some(problem) = validate::fault(facts) {
         return status::refused(facts, &members, problem);
@@ -42,21 +50,28 @@ pub fn plan(facts: &Facts) -> Plan {
     if !finalizers.iter().any(|f| f == names::FINALIZER_ROUTER) {
         steps.push(Step::AddFinalizer);
     }
-    let withheld = facts
-        .provided
-        .as_ref()
-        .and_then(|provided| provided.as_ref().ok())
-        .map(duplicated)
-        .unwrap_or_default();
+    let withheld = withheld(facts);
     services(facts, &members, &mut steps);
     let config_map = configuration(facts, &mut steps);
     provided_copy(facts, &mut steps);
     edge_routers(facts, &members, &withheld, &mut steps);
-    reports(&members, &mut steps);
+    reports(facts, &members, &mut steps);
     tokens(facts, &members, &withheld, &mut steps);
     workload(facts, &members, &withheld, &config_map, &mut steps);
     removals(facts, &members, &mut steps);
     status::running(facts, &members, &withheld, steps)
+}
+
+/// Members whose token another one has as well, by what is given or by what
+/// waits: the two are not read at the same moment.
+fn withheld(facts: &Facts) -> BTreeSet<String> {
+    let given = facts
+        .provided
+        .as_ref()
+        .and_then(|provided| provided.as_ref().ok());
+    let mut withheld = given.map(duplicated).unwrap_or_default();
+    withheld.extend(duplicated(&facts.waiting_tokens));
+    withheld
 }
 
 fn wanted<'a>(facts: &'a Facts, members: &'a [Member<'a>]) -> impl Iterator<Item = &'a Member<'a>> {
@@ -85,7 +100,7 @@ fn configuration(facts: &Facts, steps: &mut Vec<Step>) -> String {
     if !facts
         .config_maps
         .iter()
-        .any(|actual| actual.metadata.name == config_map.metadata.name)
+        .any(|actual| is_applied(&config_map, actual))
     {
         steps.push(Step::ApplyConfigMap(Box::new(config_map)));
     }
@@ -121,28 +136,39 @@ fn edge_routers(
             // Creating it mints its token, so it waits for the address that
             // goes into the certificate.
             None if member.service.is_some() && token_given && !withheld.contains(&member.name) => {
-                let mut wanted = wanted;
                 // Born with both: a hold cannot be put on an object that is
                 // already being deleted.
-                wanted.metadata.finalizers = Some(vec![
-                    names::FINALIZER_EDGE_ROUTER.to_owned(),
-                    names::FINALIZER_IN_USE.to_owned(),
-                ]);
+                let mut wanted = wanted;
+                wanted.metadata.finalizers = Some(holds());
                 steps.push(Step::ApplyEdgeRouter(Box::new(wanted)));
             }
             None => {}
-            Some(actual) => {
-                if actual.metadata.deletion_timestamp.is_none() && !in_line(&wanted, actual) {
-                    steps.push(Step::ApplyEdgeRouter(Box::new(teardown::keep_finalizers(
-                        wanted, actual,
-                    ))));
+            Some(actual) if member.is_leaving() => {
+                let ends = member.pod.is_none() || member.is_terminating();
+                let current = member.ordinal < current_replicas(facts);
+                // Deleted by a person while it is wanted: its pod was taken
+                // down for that (see `rollout`), and the next one is made at
+                // once. The network deletes no router that is online.
+                if member.is_stopped(facts) || (current && ends) {
+                    teardown::release(actual, steps);
                 }
-                if actual.metadata.deletion_timestamp.is_some() && member.pod.is_none() {
-                    teardown::release(member, steps);
+            }
+            Some(actual) => {
+                if !in_line(&wanted, actual) {
+                    let mut wanted = teardown::changed(wanted, actual);
+                    wanted.metadata.finalizers = Some(holds());
+                    steps.push(Step::ApplyEdgeRouter(Box::new(wanted)));
                 }
             }
         }
     }
+}
+
+/// The finalizers of an EdgeRouter that is there to stay.
+fn holds() -> Vec<String> {
+    [names::FINALIZER_EDGE_ROUTER, names::FINALIZER_IN_USE]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// Whether an EdgeRouter says what it should. Its name on the network cannot
@@ -163,12 +189,14 @@ fn in_line(wanted: &EdgeRouter, actual: &EdgeRouter) -> bool {
                 .flatten()
                 .any(|wanted| wanted.uid == owner.uid)
         });
-    wanted_spec == actual.spec && owned
+    let finalizers = actual.metadata.finalizers.as_deref().unwrap_or_default();
+    let held = holds().iter().all(|hold| finalizers.contains(hold));
+    wanted_spec == actual.spec && owned && held
 }
 
-fn reports(members: &[Member], steps: &mut Vec<Step>) {
+fn reports(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     for member in members {
-        let (Some(er), Some(report)) = (member.edge_router, member.report()) else {
+        let (Some(er), Some(report)) = (member.edge_router, member.news(facts)) else {
             continue;
         };
         if er.status.as_ref().and_then(|status| status.agent.as_ref()) != Some(&report) {
@@ -183,7 +211,7 @@ fn reports(members: &[Member], steps: &mut Vec<Step>) {
 fn tokens(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, steps: &mut Vec<Step>) {
     let empty = std::collections::BTreeMap::new();
     let have = match &facts.tokens {
-        TokensSecret::Ours(keys) => Some(keys),
+        TokensSecret::Ours(keys) | TokensSecret::Unowned(keys) => Some(keys),
         TokensSecret::Absent | TokensSecret::Foreign => None,
     };
     let mut write = TokenWrite::default();
@@ -211,7 +239,8 @@ fn tokens(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, steps:
         .filter(|key| !named.contains(key.as_str()))
         .cloned()
         .collect();
-    if have.is_none() || !write.set.is_empty() || !write.remove.is_empty() {
+    let take_back = matches!(facts.tokens, TokensSecret::Unowned(_));
+    if have.is_none() || take_back || !write.set.is_empty() || !write.remove.is_empty() {
         steps.push(Step::WriteTokens(write));
     }
 }
@@ -228,18 +257,19 @@ fn workload(
     match &facts.stateful_set {
         // Nobody to run yet: no StatefulSet yet.
         None if replicas == 0 && wished(facts) > 0 => {}
+        Some(actual) if actual.metadata.deletion_timestamp.is_some() => {}
         Some(actual) if is_applied(&set, actual) => {
-            steps.extend(rollout::stuck(facts, members));
-            if stateful_set_is_observed(facts)
-                && !steps
-                    .iter()
-                    .any(|step| matches!(step, Step::DeletePod { .. }))
-            {
+            let pods = rollout::stuck(facts, members, withheld);
+            if pods.is_empty() && stateful_set_is_observed(facts) {
                 steps.extend(rollout::next(facts, members));
             }
+            steps.extend(pods);
         }
-        Some(actual) if actual.metadata.deletion_timestamp.is_some() => {}
-        _ => steps.push(Step::ApplyStatefulSet(Box::new(set))),
+        actual => steps.push(Step::ApplyStatefulSet(Box::new(render::bound(
+            set,
+            facts.object,
+            actual.as_ref(),
+        )))),
     }
 }
 
@@ -256,18 +286,26 @@ fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>)
         .filter(|member| member.ordinal >= current && member.ordinal < wished)
         .take_while(|member| member.may_start() && !withheld.contains(&member.name))
         .count();
-    current + i32::try_from(startable).unwrap_or(0)
+    let startable = current + i32::try_from(startable).unwrap_or(0);
+    if facts.stateful_set.is_some() {
+        return startable;
+    }
+    // Pods whose StatefulSet was taken away from above them: the new one adopts
+    // them, and must not begin by deleting some.
+    let running = members
+        .iter()
+        .filter(|member| {
+            member.pod.is_some() && !member.is_terminating() && member.ordinal < wished
+        })
+        .map(|member| member.ordinal + 1)
+        .max();
+    startable.max(running.unwrap_or(0))
 }
 
 fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     let wished = wished(facts);
     for member in members.iter().filter(|member| member.ordinal >= wished) {
-        teardown::remove(
-            facts,
-            member,
-            facts.object.spec.retention.when_scaled,
-            steps,
-        );
+        teardown::scaled_away(facts, member, steps);
     }
     let current = render::config_map(facts.object).metadata.name;
     let used = |name: &Option<String>| {

@@ -1,9 +1,9 @@
 //! What is known of each member of a set.
 
 use super::{Facts, TokensSecret};
-use crate::conditions::is_true;
+use crate::conditions::{find, is_true};
 use api::edge_router::AgentReport;
-use api::reasons::types;
+use api::reasons::{self, types};
 use api::{EdgeRouter, names};
 use k8s_openapi::api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -97,7 +97,9 @@ pub fn members<'a>(facts: &'a Facts) -> Vec<Member<'a>> {
 fn member<'a>(facts: &'a Facts, set: &str, ordinal: i32) -> Member<'a> {
     let name = format!("{set}-{ordinal}");
     let mounted_token = match &facts.tokens {
-        TokensSecret::Ours(keys) => keys.get(&name).and_then(Option::as_deref),
+        TokensSecret::Ours(keys) | TokensSecret::Unowned(keys) => {
+            keys.get(&name).and_then(Option::as_deref)
+        }
         TokensSecret::Absent | TokensSecret::Foreign => None,
     };
     Member {
@@ -213,21 +215,66 @@ impl Member<'_> {
     }
 
     /// Whether its pod may be added: its token is there, or it has an identity
-    /// on its volume.
+    /// on its volume. What stands under its key in `<name>-tokens` does not
+    /// count: without a token that waits it is a spent one, about to be emptied.
     pub fn may_start(&self) -> bool {
-        let Some(er) = self
-            .edge_router
-            .filter(|er| er.metadata.deletion_timestamp.is_none())
-        else {
-            return false;
-        };
-        let enrolled = er
-            .status
-            .as_ref()
-            .is_some_and(|status| is_true(&status.conditions, types::ENROLLED));
-        self.waiting_token.is_some()
-            || self.mounted_token.is_some()
-            || (enrolled && self.claim.is_some())
+        self.is_registered()
+            && (self.waiting_token.is_some() || (self.is_enrolled() && self.has_volume()))
+    }
+
+    /// Whether it has an EdgeRouter that is there to stay.
+    pub fn is_registered(&self) -> bool {
+        self.edge_router
+            .is_some_and(|er| er.metadata.deletion_timestamp.is_none())
+    }
+
+    /// Whether its EdgeRouter is being deleted.
+    pub fn is_leaving(&self) -> bool {
+        self.edge_router
+            .is_some_and(|er| er.metadata.deletion_timestamp.is_some())
+    }
+
+    fn is_enrolled(&self) -> bool {
+        let status = self.edge_router.and_then(|er| er.status.as_ref());
+        status.is_some_and(|status| is_true(&status.conditions, types::ENROLLED))
+    }
+
+    fn has_volume(&self) -> bool {
+        self.claim
+            .is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
+    }
+
+    /// Whether the network sees it connected, if perhaps not in sync or with an
+    /// identity that was replaced since: taking it down is then a disruption.
+    pub fn is_connected(&self) -> bool {
+        let status = self.edge_router.and_then(|er| er.status.as_ref());
+        let online = status.and_then(|status| find(&status.conditions, types::ONLINE));
+        online.is_some_and(|online| online.status == "True" || online.reason == reasons::SYNCING)
+    }
+
+    /// What is known of its identity, where no pod can say it: with neither pod
+    /// nor volume there is none. Without this a router that the network holds
+    /// enrolled, from an earlier life of the set, would wait for ever.
+    fn lost_with_its_volume(&self, current: i32) -> Option<AgentReport> {
+        let lost = self.ordinal >= current
+            && self.pod.is_none()
+            && self.claim.is_none()
+            && self.waiting_token.is_none()
+            && self.is_registered()
+            && self.is_enrolled();
+        lost.then(|| AgentReport {
+            reason: reasons::TOKEN_MISSING.to_owned(),
+            message: Some("it has no volume, so its identity is gone".to_owned()),
+            ..AgentReport::default()
+        })
+    }
+
+    /// What is to be told of its identity: its pod's own report, or that it has
+    /// neither pod nor volume although it is wanted.
+    pub fn news(&self, facts: &Facts) -> Option<AgentReport> {
+        let wanted = self.ordinal < wished(facts);
+        let lost = || self.lost_with_its_volume(current_replicas(facts));
+        self.report().or_else(|| lost().filter(|_| wanted))
     }
 
     /// What its pod reports, if it has reported.

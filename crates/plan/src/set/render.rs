@@ -1,6 +1,6 @@
 //! The objects of a set, as they should be.
 
-use super::applied::{hash, stamp};
+use super::applied::{ANNOTATION_GENERATION, hash, stamp};
 use super::config::{
     CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE, dns_names, ip_addresses, router_config,
 };
@@ -199,6 +199,25 @@ pub fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> StatefulS
         }),
         status: None,
     })
+}
+
+/// The StatefulSet, bound to the one that was observed and marked with the
+/// version of the ZitiRouter that it was made for: somebody who decided on older
+/// facts cannot write it.
+pub(super) fn bound(
+    mut wanted: StatefulSet,
+    object: &ZitiRouter,
+    actual: Option<&StatefulSet>,
+) -> StatefulSet {
+    let generation = object.metadata.generation.unwrap_or_default();
+    let annotations = wanted.metadata.annotations.get_or_insert_default();
+    annotations.insert(ANNOTATION_GENERATION.to_owned(), generation.to_string());
+    if let Some(actual) = actual {
+        wanted.metadata.uid.clone_from(&actual.metadata.uid);
+        let version = &actual.metadata.resource_version;
+        wanted.metadata.resource_version.clone_from(version);
+    }
+    wanted
 }
 
 /// The images of agent and router: those that run, unless the template changes

@@ -1,36 +1,41 @@
 //! Which pod is replaced next. At most one member is disturbed at a time, the
 //! ones that are down first, and the next only when the last is up again.
 
-use super::Step;
-use super::member::Member;
-use super::{Facts, Network};
+use super::member::{Member, current_replicas, report, wished};
+use super::{Facts, Network, Step};
 use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeSet;
 
-/// The next pod to replace because the template changed, if any may be.
+/// The next pod to replace, if any may be: because the template changed, or
+/// because a person deleted the EdgeRouter of a member that is wanted, which is
+/// then registered anew.
 pub(super) fn next(facts: &Facts, members: &[Member]) -> Option<Step> {
     let status = facts.stateful_set.as_ref()?.status.as_ref()?;
     let revision = status.update_revision.as_deref()?;
-    let current = super::member::current_replicas(facts);
-    let wanted = || {
-        members
-            .iter()
-            .filter(move |member| member.ordinal < current)
-    };
-    let outdated = |member: &&Member| {
-        member
-            .pod
-            .is_some_and(|pod| pod_revision(pod) != Some(revision))
-            && !member.is_terminating()
-    };
-    if wanted().any(Member::is_terminating) {
+    let current = current_replicas(facts);
+    if members
+        .iter()
+        .any(|member| member.ordinal < current && member.is_terminating())
+    {
         return None;
     }
-    let why = || "its template changed".to_owned();
-    if let Some(down) = wanted()
-        .filter(outdated)
-        .find(|member| !member.is_ready() && !member.is_online())
-    {
-        return Some(delete(down.pod?, why()));
+    let why = |member: &Member| {
+        let outdated = pod_revision(member.pod?) != Some(revision);
+        let text = if outdated {
+            "its template changed"
+        } else {
+            "its EdgeRouter is being deleted"
+        };
+        (outdated || member.is_leaving()).then_some(text)
+    };
+    let due = members
+        .iter()
+        .filter(|member| member.ordinal < current)
+        .filter_map(|member| Some((member, member.pod?, why(member)?)));
+    let mut due: Vec<_> = due.collect();
+    let is_down = |member: &Member| !member.is_ready() && !member.is_connected();
+    if let Some((_, pod, why)) = due.iter().find(|(member, ..)| is_down(member)) {
+        return Some(delete(pod, why));
     }
     // While the network cannot be asked nobody knows who is up.
     let blind = matches!(
@@ -41,34 +46,67 @@ pub(super) fn next(facts: &Facts, members: &[Member]) -> Option<Step> {
             ..
         }
     );
-    if blind || !wanted().all(Member::is_up) {
-        return None;
-    }
-    wanted()
-        .filter(outdated)
-        .last()
-        .and_then(|member| Some(delete(member.pod?, why())))
+    // Those that are not up first; of those that are, the last first.
+    due.sort_by_key(|(member, ..)| (member.is_up(), -member.ordinal));
+    let (member, pod, why) = due.into_iter().next()?;
+    (!blind && others(facts, members, member).all(Member::is_up)).then(|| delete(pod, why))
 }
 
 /// Pods that cannot go on by themselves although their token is there now: the
-/// kubelet would come back to them only after its back-off.
-pub(super) fn stuck<'a>(
-    facts: &'a Facts,
-    members: &'a [Member],
-) -> impl Iterator<Item = Step> + 'a {
-    let current = super::member::current_replicas(facts);
+/// kubelet would come back to them only after its back-off. Those that do not
+/// work are replaced at once, and of those that run with another identity one
+/// at a time.
+pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>) -> Vec<Step> {
+    let current = current_replicas(facts);
+    let (mut steps, mut running) = (Vec::new(), None);
+    for member in members {
+        let (Some(pod), Some(token)) = (member.pod, member.waiting_token) else {
+            continue;
+        };
+        let known = withheld.contains(&member.name) || member.ordinal >= current;
+        let Some(report) = report(pod).filter(|_| !known && !member.is_terminating()) else {
+            continue;
+        };
+        if report.token_digest.as_deref() == Some(token) {
+            continue;
+        }
+        let step = delete(
+            pod,
+            &format!("a new token waits for it ({})", report.reason),
+        );
+        let works = member.is_ready() && (member.is_connected() || !member.network_tells);
+        if !works {
+            steps.push(step);
+        } else if running.is_none() {
+            running = Some((member, step));
+        }
+    }
+    // Whether the others are up cannot be asked for: their identities may have
+    // been replaced as well. That they run is enough.
+    let runs = |other: &Member| {
+        let seen = other.is_connected() || !other.network_tells;
+        other.is_ready() && !other.is_terminating() && seen
+    };
+    if let Some((member, step)) = running
+        && steps.is_empty()
+        && others(facts, members, member).all(runs)
+    {
+        steps.push(step);
+    }
+    steps
+}
+
+/// The other members that are wanted, whether or not they could be started:
+/// the last one online is not taken down while another is still to come.
+fn others<'a>(
+    facts: &Facts,
+    members: &'a [Member<'a>],
+    member: &Member,
+) -> impl Iterator<Item = &'a Member<'a>> {
+    let (wished, ordinal) = (wished(facts), member.ordinal);
     members
         .iter()
-        .filter(move |member| member.ordinal < current && !member.is_terminating())
-        .filter_map(|member| {
-            let token = member.waiting_token?;
-            let pod = member.pod?;
-            let report = super::member::report(pod)?;
-            let news = report.token_digest.as_deref() != Some(token);
-            let down = !member.is_online() || !member.network_tells;
-            (news && down)
-                .then(|| delete(pod, format!("a new token waits for it ({})", report.reason)))
-        })
+        .filter(move |other| other.ordinal < wished && other.ordinal != ordinal)
 }
 
 fn pod_revision(pod: &Pod) -> Option<&str> {
@@ -79,10 +117,10 @@ fn pod_revision(pod: &Pod) -> Option<&str> {
         .map(String::as_str)
 }
 
-fn delete(pod: &Pod, why: String) -> Step {
+fn delete(pod: &Pod, why: &str) -> Step {
     Step::DeletePod {
         name: pod.metadata.name.clone().unwrap_or_default(),
         uid: pod.metadata.uid.clone().unwrap_or_default(),
-        why,
+        why: why.to_owned(),
     }
 }

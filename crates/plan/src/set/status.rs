@@ -145,6 +145,15 @@ pub(super) fn refused(facts: &Facts, members: &[Member], problem: Problem) -> Pl
     }
 }
 
+/// Nothing to do and nothing to say: the object is an old copy.
+pub(super) fn unchanged(facts: &Facts) -> Plan {
+    Plan {
+        steps: Vec::new(),
+        status: facts.object.status.clone().unwrap_or_default(),
+        requeue: Some(SignedDuration::from_secs(1)),
+    }
+}
+
 /// A set that is being deleted.
 pub(super) fn deleting(facts: &Facts, members: &[Member], steps: Vec<Step>) -> Plan {
     let (mut status, mut conditions) = counted(facts, members);

@@ -1,27 +1,28 @@
 //! What goes when a member goes, and in which order: the pod, the router on
 //! the network, the volume.
 
-use super::member::{Member, claim_name};
-use super::{Facts, Plan, Step};
-use crate::set::status;
-use api::names;
+use super::member::{Member, claim_name, ordinal};
+use super::ownership::Owners;
+use super::{Facts, Plan, Step, status};
+use crate::edge_router::Problem;
 use api::router::RetentionPolicy;
+use api::{EdgeRouter, names, reasons};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::SignedDuration;
 
 /// Decide for a set that is being deleted.
-pub(super) fn plan(facts: &Facts, members: &[Member]) -> Plan {
-    let finalizers = facts
-        .object
-        .metadata
-        .finalizers
-        .as_deref()
-        .unwrap_or_default();
+pub(super) fn plan(facts: &Facts, members: &[Member], owners: Owners) -> Plan {
+    let metadata = &facts.object.metadata;
+    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
     let mut steps = Vec::new();
     if !finalizers.iter().any(|f| f == names::FINALIZER_ROUTER) {
         return status::deleting(facts, members, steps);
     }
-    if finalizers.iter().any(|f| f == "orphan") {
+    if owners == Owners::Nobody || finalizers.iter().any(|f| f == "orphan") {
         // `--cascade=orphan`: everything is left as it is, and taken back by a
-        // ZitiRouter of the same name.
+        // ZitiRouter of the same name. The finalizer `orphan` may be gone
+        // already, and then the owner references are as well.
         steps.push(Step::ReleaseFinalizer);
         return status::deleting(facts, members, steps);
     }
@@ -31,10 +32,8 @@ pub(super) fn plan(facts: &Facts, members: &[Member]) -> Plan {
         if let Some(er) = member.edge_router
             && er.spec.deletion_policy != facts.object.spec.deletion_policy
         {
-            steps.push(Step::ApplyEdgeRouter(Box::new(keep_finalizers(
-                super::render::edge_router(facts, &member.name),
-                er,
-            ))));
+            let wanted = super::render::edge_router(facts, &member.name);
+            steps.push(Step::ApplyEdgeRouter(Box::new(changed(wanted, er))));
         }
     }
     if let Some(set) = &facts.stateful_set
@@ -45,94 +44,140 @@ pub(super) fn plan(facts: &Facts, members: &[Member]) -> Plan {
         });
     }
     let retention = facts.object.spec.retention.when_deleted;
-    let mut left = false;
+    let mut left = facts.stateful_set.is_some();
     for member in members {
-        left |= remove(facts, member, retention, &mut steps);
+        left |= member.edge_router.is_some() || !member.is_stopped(facts);
+        remove(facts, member, &mut steps);
+        if member.edge_router.is_none() && member.is_stopped(facts) {
+            delete_claim(member, retention, &mut steps);
+        }
     }
-    if !left && facts.stateful_set.is_none() {
+    if !left {
         steps.push(Step::ReleaseFinalizer);
     }
     status::deleting(facts, members, steps)
 }
 
-/// An EdgeRouter to apply, with the finalizers that it has: an applied object
-/// without them would lose them.
-pub(super) fn keep_finalizers(
-    mut wanted: api::EdgeRouter,
-    actual: &api::EdgeRouter,
-) -> api::EdgeRouter {
-    let ours = [names::FINALIZER_EDGE_ROUTER, names::FINALIZER_IN_USE];
-    let kept = actual
-        .metadata
-        .finalizers
+/// Decide while objects of an earlier ZitiRouter of this name are still there.
+/// Nobody else says that their pods have ended.
+pub(super) fn wait_for_predecessor(facts: &Facts, members: &[Member]) -> Plan {
+    let releases = facts
+        .edge_routers
         .iter()
-        .flatten()
-        .filter(|f| ours.contains(&f.as_str()))
-        .cloned()
-        .collect();
-    wanted.metadata.finalizers = Some(kept);
+        .filter_map(|er| release_orphan(er, facts.stateful_set.as_ref(), &facts.pods));
+    let message = "objects of an earlier ZitiRouter of this name are still going away";
+    let mut plan = status::refused(facts, members, Problem::new(reasons::PENDING, message));
+    plan.steps = releases.collect();
+    plan.requeue = Some(SignedDuration::from_secs(2));
+    plan
+}
+
+/// An EdgeRouter to be changed: bound to the one that was observed, so that none
+/// is made where that is gone, with the name that it has on the network and the
+/// finalizers that it has. An applied object without them would lose them.
+pub(super) fn changed(mut wanted: EdgeRouter, actual: &EdgeRouter) -> EdgeRouter {
+    let ours = [names::FINALIZER_EDGE_ROUTER, names::FINALIZER_IN_USE];
+    let kept = actual.metadata.finalizers.iter().flatten();
+    let kept = kept.filter(|f| ours.contains(&f.as_str())).cloned();
+    wanted.metadata.finalizers = Some(kept.collect());
+    wanted.metadata.uid.clone_from(&actual.metadata.uid);
+    wanted.spec.name.clone_from(&actual.spec.name);
     wanted
 }
 
-/// Take one member away. Says whether something of it has still to go.
-pub(super) fn remove(
-    facts: &Facts,
-    member: &Member,
-    retention: RetentionPolicy,
-    steps: &mut Vec<Step>,
-) -> bool {
-    let stopped = member.is_stopped(facts);
-    if let Some(er) = member.edge_router {
-        if stopped {
-            release(member, steps);
-            if er.metadata.deletion_timestamp.is_none() {
-                steps.push(Step::DeleteEdgeRouter {
-                    name: member.name.clone(),
-                    uid: er.metadata.uid.clone().unwrap_or_default(),
-                });
-            }
-        }
-        return true;
+/// Take one member away that is not wanted any more: first its EdgeRouter, and
+/// then, when that has let the network's router go, the volume and the Service.
+/// The Service goes last, since it shows that the volume is of a member that is
+/// being taken away, rather than one that was left by an earlier set.
+pub(super) fn scaled_away(facts: &Facts, member: &Member, steps: &mut Vec<Step>) {
+    remove(facts, member, steps);
+    let Some(service) = member.service else {
+        return;
+    };
+    if member.edge_router.is_some() || !member.is_stopped(facts) {
+        return;
     }
-    if !stopped {
-        return true;
-    }
-    if member
-        .service
-        .is_some_and(|service| service.metadata.deletion_timestamp.is_none())
-    {
+    delete_claim(member, facts.object.spec.retention.when_scaled, steps);
+    if service.metadata.deletion_timestamp.is_none() {
         steps.push(Step::DeleteService {
             name: member.name.clone(),
         });
     }
-    match member.claim {
-        Some(claim) if retention == RetentionPolicy::Delete => {
-            if claim.metadata.deletion_timestamp.is_none() {
-                steps.push(Step::DeleteClaim {
-                    name: claim_name(&member.name),
-                    uid: claim.metadata.uid.clone().unwrap_or_default(),
-                });
-            }
-            // Asked for is enough: nothing of ours waits for the volume.
-            false
-        }
-        _ => false,
+}
+
+/// Delete the EdgeRouter of a member that has stopped, and let go of it. In this
+/// order: one that lives on without its hold would not outlive its pod.
+fn remove(facts: &Facts, member: &Member, steps: &mut Vec<Step>) {
+    let Some(er) = member.edge_router.filter(|_| member.is_stopped(facts)) else {
+        return;
+    };
+    if member.is_leaving() {
+        release(er, steps);
+    } else {
+        steps.push(Step::DeleteEdgeRouter {
+            name: member.name.clone(),
+            uid: er.metadata.uid.clone().unwrap_or_default(),
+        });
+    }
+}
+
+fn delete_claim(member: &Member, retention: RetentionPolicy, steps: &mut Vec<Step>) {
+    if let Some(claim) = member.claim
+        && retention == RetentionPolicy::Delete
+        && claim.metadata.deletion_timestamp.is_none()
+    {
+        steps.push(Step::DeleteClaim {
+            name: claim_name(&member.name),
+            uid: claim.metadata.uid.clone().unwrap_or_default(),
+        });
     }
 }
 
 /// Let go of the EdgeRouter of a member whose pod has ended.
-pub(super) fn release(member: &Member, steps: &mut Vec<Step>) {
-    let Some(er) = member.edge_router else { return };
+pub(super) fn release(er: &EdgeRouter, steps: &mut Vec<Step>) {
     let finalizers = er.metadata.finalizers.as_deref().unwrap_or_default();
     if finalizers.iter().any(|f| f == names::FINALIZER_IN_USE) {
-        steps.push(Step::ReleaseInUse {
-            edge_router: member.name.clone(),
-            resource_version: er.metadata.resource_version.clone().unwrap_or_default(),
-            finalizers: finalizers
-                .iter()
-                .filter(|f| *f != names::FINALIZER_IN_USE)
-                .cloned()
-                .collect(),
-        });
+        steps.push(release_in_use(er));
     }
+}
+
+fn release_in_use(er: &EdgeRouter) -> Step {
+    let finalizers = er.metadata.finalizers.iter().flatten();
+    Step::ReleaseInUse {
+        edge_router: er.metadata.name.clone().unwrap_or_default(),
+        resource_version: er.metadata.resource_version.clone().unwrap_or_default(),
+        finalizers: finalizers
+            .filter(|finalizer| *finalizer != names::FINALIZER_IN_USE)
+            .cloned()
+            .collect(),
+    }
+}
+
+/// For an EdgeRouter of a set without a ZitiRouter (deleted with
+/// `--cascade=orphan`, or before its members were): let go of it when it is
+/// being deleted and its pod has ended for good. `None` where there is nothing
+/// to do.
+pub fn release_orphan(
+    edge_router: &EdgeRouter,
+    stateful_set: Option<&StatefulSet>,
+    pods: &[Pod],
+) -> Option<Step> {
+    let metadata = &edge_router.metadata;
+    let name = metadata.name.as_deref()?;
+    let set = metadata.labels.as_ref()?.get(names::LABEL_SET)?;
+    let held = metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|finalizer| finalizer == names::FINALIZER_IN_USE);
+    let wanted = stateful_set
+        .and_then(|workload| workload.spec.as_ref())
+        .is_some_and(|spec| {
+            ordinal(set, name).is_some_and(|ordinal| ordinal < spec.replicas.unwrap_or(1))
+        });
+    let runs = pods
+        .iter()
+        .any(|pod| pod.metadata.name.as_deref() == Some(name));
+    (metadata.deletion_timestamp.is_some() && held && !wanted && !runs)
+        .then(|| release_in_use(edge_router))
 }

@@ -1,0 +1,726 @@
+//! The two controllers, as the operator drives them: observe, plan, apply in
+//! order up to the first step that fails, status. Each write may be the last
+//! before the process dies, and each request to the network may lose its reply.
+
+use super::cluster::in_set;
+use super::kube::{Keys, Refusal};
+use super::{Lose, SET_NETWORK, World};
+use api::edge_router::{EdgeRouterStatus, Enrollment};
+use api::{EdgeRouter, names, reasons};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use plan::edge_router::{
+    self, Entity, NetworkBasics, NetworkFacts, Problem, SecretFacts, Step, View,
+};
+use plan::set::{self, TokenValue, TokensSecret};
+use std::collections::BTreeMap;
+
+/// The operator's driver goes round at most this often in one reconcile.
+const MOST_ROUNDS: usize = 6;
+
+/// Why a step failed.
+#[derive(Clone, Debug)]
+enum Fault {
+    /// The process died.
+    Crash,
+    /// Kubernetes refused.
+    Kube(Refusal),
+    /// The network refused, or its reply was lost.
+    Network(String),
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Kube(refusal)
+    }
+}
+
+/// What the operator keeps in memory; lost in a crash.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    /// Since when each router is seen offline with this certificate.
+    offline: BTreeMap<String, (Option<String>, bool, Timestamp)>,
+    /// The last list.
+    rows: Option<Vec<Entity>>,
+}
+
+impl Memory {
+    pub(crate) fn forget_rows(&mut self) {
+        self.rows = None;
+    }
+}
+
+impl World {
+    /// The operator lists the network's routers.
+    pub(crate) fn poll(&mut self) {
+        if self.reachable {
+            let rows = self.ziti.rows();
+            self.note_offline(&rows);
+            self.memory.rows = Some(rows);
+        }
+    }
+
+    fn note_offline(&mut self, rows: &[Entity]) {
+        for row in rows {
+            if row.online {
+                self.memory.offline.remove(&row.id);
+                continue;
+            }
+            let seen = self.memory.offline.entry(row.id.clone()).or_insert((
+                row.fingerprint.clone(),
+                row.verified,
+                self.now,
+            ));
+            if (&seen.0, seen.1) != (&row.fingerprint, row.verified) {
+                *seen = (row.fingerprint.clone(), row.verified, self.now);
+            }
+        }
+    }
+
+    fn view(&mut self, object: &EdgeRouter, subject: Option<&str>, fresh: bool) -> View {
+        let cached = self.memory.rows.clone().filter(|_| !fresh);
+        let fresh = cached.is_none();
+        let rows = cached.unwrap_or_else(|| {
+            let rows = self.ziti.rows();
+            self.note_offline(&rows);
+            rows
+        });
+        let recorded = object
+            .status
+            .as_ref()
+            .and_then(|status| status.id.as_deref());
+        let name = edge_router::wanted_name(object);
+        let known: Vec<String> = self
+            .kube
+            .edge_routers
+            .values()
+            .filter_map(|er| er.status.as_ref()?.id.clone())
+            .collect();
+        let missing = known
+            .iter()
+            .filter(|id| !rows.iter().any(|row| row.id == **id))
+            .count();
+        let entities = rows
+            .into_iter()
+            .filter(|row| {
+                Some(row.id.as_str()) == recorded
+                    || Some(row.id.as_str()) == subject
+                    || row.name == name
+                    || edge_router::tags_are_of_object(&row.tags, object, &self.settings.install_id)
+            })
+            .map(|mut row| {
+                let since = self.memory.offline.get(&row.id).map(|seen| seen.2);
+                row.offline_for = since
+                    .filter(|_| !row.online)
+                    .map(|since| self.now.duration_since(since));
+                row
+            })
+            .collect();
+        View {
+            identity: self.ziti.identity.clone(),
+            identity_confirmed: self.confirmed.as_ref() == Some(&self.ziti.identity),
+            basics: NetworkBasics {
+                server_time: Some(self.now),
+                token_is_ours: None,
+                names_controllers: true,
+            },
+            entities,
+            many_missing: edge_router::many_missing(known.len(), missing),
+            fresh,
+        }
+    }
+
+    /// Reconcile one EdgeRouter. `stale` is an older object to begin with.
+    pub(crate) fn reconcile_edge_router(
+        &mut self,
+        name: &str,
+        stale: Option<EdgeRouter>,
+        mut fresh: bool,
+    ) {
+        let settings = self.settings.clone();
+        let mut cached = stale;
+        for _ in 0..MOST_ROUNDS {
+            let Some(mut object) = cached
+                .take()
+                .or_else(|| self.kube.edge_routers.get(name).cloned())
+            else {
+                return;
+            };
+            let provided = match &object.spec.enrollment {
+                Enrollment::Managed(_) => None,
+                Enrollment::Provided(_) => Some(self.provided_token(name)),
+            };
+            let subject = provided
+                .as_ref()
+                .and_then(|provided| provided.as_ref().ok())
+                .map(|token| token.subject.clone());
+            let network = if object.spec.network_ref.is_none() {
+                NetworkFacts::NotReferenced
+            } else if !self.has_credential() {
+                NetworkFacts::NoCredential(NetworkBasics {
+                    names_controllers: true,
+                    ..NetworkBasics::default()
+                })
+            } else if !self.right_network()
+                && object
+                    .status
+                    .as_ref()
+                    .is_none_or(|status| status.id.is_none())
+            {
+                // Told by the ZitiNetwork; one that is registered sees by itself.
+                NetworkFacts::Unusable(Problem::new(
+                    reasons::NETWORK_CHANGED,
+                    "another network answers",
+                ))
+            } else if self.reachable {
+                NetworkFacts::Known(self.view(&object, subject.as_deref(), fresh))
+            } else {
+                NetworkFacts::Unusable(Problem::new(
+                    reasons::NETWORK_NOT_READY,
+                    "the controller is away",
+                ))
+            };
+            let secret = match self.kube.enrollment.get(name) {
+                None => SecretFacts::Absent,
+                Some(keys) if keys.owner == object.metadata.uid => {
+                    SecretFacts::Ours(keys.keys.get(names::TOKEN_KEY).cloned().flatten())
+                }
+                // Of an EdgeRouter of this name that is no more.
+                Some(_) => SecretFacts::Ours(None),
+            };
+            let facts = edge_router::Facts {
+                object: &object,
+                settings: &settings,
+                network,
+                provided,
+                secret,
+                now: self.now,
+            };
+            let plan = edge_router::plan(&facts);
+            self.check_edge_router_plan(&facts, &plan);
+            if plan.steps.is_empty() {
+                self.settle_edge_router(&object, &plan.status).ok();
+                return;
+            }
+            if plan.needs_fresh_look() && !fresh {
+                fresh = true;
+                cached = Some(object);
+                continue;
+            }
+            self.note(format!("  er {name}: {:?}", plan.steps));
+            for step in &plan.steps {
+                if self.broken.is_some() {
+                    return;
+                }
+                match self.apply_to_network_or_kube(&object, &plan, step) {
+                    Ok(()) if *step == Step::ReleaseFinalizer => return,
+                    Ok(()) => {
+                        if matches!(step, Step::AddFinalizer | Step::RecordIntent { .. }) {
+                            // The write answers with the object as it is now.
+                            let Some(changed) = self.kube.edge_routers.get(name) else {
+                                return;
+                            };
+                            object = changed.clone();
+                        }
+                    }
+                    Err(Fault::Network(why)) => {
+                        let problem = Problem::new(reasons::REFUSED, why);
+                        let status = edge_router::after_failure(
+                            &plan,
+                            step,
+                            &problem,
+                            object.metadata.generation,
+                            self.now,
+                        );
+                        self.settle_edge_router(&object, &status).ok();
+                        return;
+                    }
+                    Err(fault) => {
+                        self.note(format!("  er {name}: {fault:?}"));
+                        return;
+                    }
+                }
+            }
+            fresh |= plan.steps.iter().any(Step::writes_to_network);
+        }
+        if !self.faulty {
+            self.must(false, || {
+                format!("{name} does not settle in {MOST_ROUNDS} rounds")
+            });
+        }
+    }
+
+    /// Write the status, bound to the object that it speaks of.
+    fn settle_edge_router(
+        &mut self,
+        object: &EdgeRouter,
+        status: &EdgeRouterStatus,
+    ) -> Result<(), Fault> {
+        let before = EdgeRouterStatus {
+            agent: None,
+            ..object.status.clone().unwrap_or_default()
+        };
+        if before == *status {
+            return Ok(());
+        }
+        self.spend()?;
+        self.write_status(object, status)
+    }
+
+    fn write_status(
+        &mut self,
+        object: &EdgeRouter,
+        status: &EdgeRouterStatus,
+    ) -> Result<(), Fault> {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let actual = self.kube.edge_routers.get(name).ok_or(Refusal::NotFound)?;
+        // Steps of this round may have changed the object; a status is only
+        // ever written against the version that was seen last.
+        if actual.metadata.resource_version != object.metadata.resource_version {
+            return Err(Refusal::Conflict.into());
+        }
+        self.kube.change_edge_router(name, |er| {
+            let agent = er.status.as_ref().and_then(|status| status.agent.clone());
+            er.status = Some(EdgeRouterStatus {
+                agent,
+                ..status.clone()
+            });
+        })?;
+        Ok(())
+    }
+
+    fn apply_to_network_or_kube(
+        &mut self,
+        object: &EdgeRouter,
+        plan: &edge_router::Plan,
+        step: &Step,
+    ) -> Result<(), Fault> {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        self.spend()?;
+        if step.writes_to_network() {
+            self.check_network_write(object, step);
+            return self.write_to_network(step);
+        }
+        match step {
+            Step::AddFinalizer | Step::ReleaseFinalizer => {
+                let actual = self.kube.edge_routers.get(&name).ok_or(Refusal::NotFound)?;
+                if actual.metadata.resource_version != object.metadata.resource_version {
+                    return Err(Refusal::Conflict.into());
+                }
+                if *step == Step::ReleaseFinalizer {
+                    self.check_release(&name);
+                }
+                self.kube.change_edge_router(&name, |er| {
+                    let list = er.metadata.finalizers.get_or_insert_default();
+                    list.retain(|finalizer| finalizer != names::FINALIZER_EDGE_ROUTER);
+                    if *step == Step::AddFinalizer {
+                        list.push(names::FINALIZER_EDGE_ROUTER.to_owned());
+                    }
+                })?;
+            }
+            Step::RecordIntent { intent, .. } => {
+                let status = EdgeRouterStatus {
+                    intent: Some(intent.clone()),
+                    ..plan.status.clone()
+                };
+                self.write_status(object, &status)?;
+            }
+            Step::PublishToken { digest, .. } => {
+                self.write_enrollment(&name, object, Some(digest.clone()))?
+            }
+            Step::EmptyToken => self.write_enrollment(&name, object, None)?,
+            Step::Create(_)
+            | Step::Claim { .. }
+            | Step::Update { .. }
+            | Step::ReEnroll { .. }
+            | Step::Delete { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn write_enrollment(
+        &mut self,
+        name: &str,
+        object: &EdgeRouter,
+        digest: Option<String>,
+    ) -> Result<(), Fault> {
+        if self.kube.terminating && !self.kube.enrollment.contains_key(name) {
+            return Err(Refusal::Forbidden("the namespace is being terminated".to_owned()).into());
+        }
+        let version = self.kube.next();
+        let keys = BTreeMap::from([(names::TOKEN_KEY.to_owned(), digest)]);
+        self.kube.enrollment.insert(
+            name.to_owned(),
+            Keys {
+                owner: object.metadata.uid.clone(),
+                version,
+                keys,
+            },
+        );
+        Ok(())
+    }
+
+    fn write_to_network(&mut self, step: &Step) -> Result<(), Fault> {
+        if !self.reachable {
+            return Err(Fault::Network("the controller does not answer".to_owned()));
+        }
+        match std::mem::replace(&mut self.lose, Lose::No) {
+            Lose::No => self.ziti.commit(step, self.now).map_err(Fault::Network),
+            Lose::Done => {
+                self.ziti.commit(step, self.now).map_err(Fault::Network)?;
+                Err(Fault::Network("the reply was lost".to_owned()))
+            }
+            Lose::Never => Err(Fault::Network("the request was lost".to_owned())),
+            Lose::Later => {
+                self.ziti
+                    .late
+                    .push((self.now + SignedDuration::from_secs(10), step.clone()));
+                Err(Fault::Network("no reply in time".to_owned()))
+            }
+        }
+    }
+
+    /// One more write; the process may die instead.
+    fn spend(&mut self) -> Result<(), Fault> {
+        match &mut self.budget {
+            Some(0) => {
+                self.budget = None;
+                self.memory = Memory::default();
+                self.note("  the operator dies".to_owned());
+                Err(Fault::Crash)
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What the set's planner sees now.
+    pub(crate) fn set_facts<'a>(
+        &self,
+        object: &'a api::ZitiRouter,
+        settings: &'a plan::Settings,
+    ) -> set::Facts<'a> {
+        let name = &self.set_name;
+        let kube = &self.kube;
+        let fault = (!self.reachable || !self.right_network())
+            .then(|| Problem::new(reasons::NETWORK_NOT_READY, "the controller is away"));
+        let provided = self.is_provided().then(|| {
+            Ok(self
+                .given
+                .iter()
+                .map(|(member, token)| (member.clone(), token.digest.clone()))
+                .collect())
+        });
+        set::Facts {
+            object,
+            settings,
+            network: if object.spec.network_ref.is_some() {
+                set::Network::Found {
+                    fault,
+                    name_pattern: self.pattern.clone(),
+                    control_endpoints: Vec::new(),
+                    has_credential: self.has_credential(),
+                }
+            } else {
+                set::Network::NotReferenced
+            },
+            edge_routers: kube
+                .edge_routers
+                .values()
+                .filter(|er| in_set(&er.metadata, name))
+                .cloned()
+                .collect(),
+            stateful_set: kube.stateful_set.clone(),
+            services: kube.services.values().cloned().collect(),
+            config_maps: kube.config_maps.values().cloned().collect(),
+            pods: kube
+                .pods
+                .values()
+                .map(|running| running.pod.clone())
+                .collect(),
+            claims: kube
+                .claims
+                .values()
+                .map(|volume| volume.claim.clone())
+                .collect(),
+            tokens: match &kube.tokens {
+                None => TokensSecret::Absent,
+                Some(secret) if secret.owner == object.metadata.uid => {
+                    TokensSecret::Ours(secret.keys.clone())
+                }
+                Some(secret) => TokensSecret::Unowned(secret.keys.clone()),
+            },
+            waiting_tokens: kube
+                .edge_routers
+                .iter()
+                .filter_map(|(name, er)| {
+                    let secret = kube
+                        .enrollment
+                        .get(name)
+                        .filter(|secret| secret.owner == er.metadata.uid)?;
+                    Some((name.clone(), secret.keys.get(names::TOKEN_KEY)?.clone()?))
+                })
+                .collect(),
+            provided,
+            provided_copy: kube
+                .provided_copy
+                .as_ref()
+                .filter(|secret| secret.owner == object.metadata.uid)
+                .map(|secret| secret.keys.clone()),
+            now: self.now,
+        }
+    }
+
+    /// Reconcile the set. `stale` is an older object to begin with.
+    pub(crate) fn reconcile_set(&mut self, stale: Option<api::ZitiRouter>) {
+        let Some(object) = stale.or_else(|| self.kube.set.clone()) else {
+            self.release_orphans();
+            return;
+        };
+        let settings = self.settings.clone();
+        let facts = self.set_facts(&object, &settings);
+        let plan = set::plan(&facts);
+        self.check_set_plan(&facts, &plan);
+        let generation = object.metadata.generation;
+        for step in &plan.steps {
+            if self.broken.is_some() {
+                return;
+            }
+            self.note(format!("  set: {}", brief(step)));
+            if let Err(fault) = self.apply_set_step(&object, &facts, step) {
+                self.note(format!("  set: {fault:?}"));
+                if !matches!(fault, Fault::Crash | Fault::Kube(Refusal::Conflict)) {
+                    let problem = Problem::new(reasons::REFUSED, format!("{fault:?}"));
+                    let status = set::after_failure(&plan, &problem, generation, self.now);
+                    self.kube.change_set(|set| set.status = Some(status));
+                }
+                return;
+            }
+            if *step == set::Step::ReleaseFinalizer {
+                return;
+            }
+        }
+        self.check_applied_once(&plan);
+        if self.spend().is_ok()
+            && self
+                .kube
+                .set
+                .as_ref()
+                .is_some_and(|set| set.metadata.uid == object.metadata.uid)
+        {
+            self.kube
+                .change_set(|set| set.status = Some(plan.status.clone()));
+        }
+    }
+
+    /// Without a ZitiRouter there is nobody else to say that a pod has ended.
+    fn release_orphans(&mut self) {
+        for er in self.kube.edge_routers.values().cloned().collect::<Vec<_>>() {
+            let pods: Vec<_> = self
+                .kube
+                .pods
+                .values()
+                .map(|running| running.pod.clone())
+                .collect();
+            if let Some(step) = set::release_orphan(&er, self.kube.stateful_set.as_ref(), &pods) {
+                self.note(format!("  orphan: {}", brief(&step)));
+                self.release_in_use(&step).ok();
+            }
+        }
+    }
+
+    fn release_in_use(&mut self, step: &set::Step) -> Result<(), Fault> {
+        let set::Step::ReleaseInUse {
+            edge_router,
+            resource_version,
+            finalizers,
+        } = step
+        else {
+            return Ok(());
+        };
+        let actual = self
+            .kube
+            .edge_routers
+            .get(edge_router)
+            .ok_or(Refusal::NotFound)?;
+        if actual.metadata.resource_version.as_ref() != Some(resource_version) {
+            return Err(Refusal::Conflict.into());
+        }
+        self.check_in_use(edge_router);
+        self.kube.change_edge_router(edge_router, |er| {
+            er.metadata.finalizers = Some(finalizers.clone())
+        })?;
+        Ok(())
+    }
+
+    fn apply_set_step(
+        &mut self,
+        object: &api::ZitiRouter,
+        facts: &set::Facts,
+        step: &set::Step,
+    ) -> Result<(), Fault> {
+        self.spend()?;
+        let now = self.now;
+        match step {
+            set::Step::AddFinalizer | set::Step::ReleaseFinalizer => {
+                let actual = self.kube.set.as_ref().ok_or(Refusal::NotFound)?;
+                if actual.metadata.resource_version != object.metadata.resource_version {
+                    return Err(Refusal::Conflict.into());
+                }
+                self.kube.change_set(|set| {
+                    let list = set.metadata.finalizers.get_or_insert_default();
+                    list.retain(|finalizer| finalizer != names::FINALIZER_ROUTER);
+                    if *step == set::Step::AddFinalizer {
+                        list.push(names::FINALIZER_ROUTER.to_owned());
+                    }
+                });
+            }
+            set::Step::ApplyService(service) => self.kube.apply_service(service, now)?,
+            set::Step::ApplyConfigMap(map) => self.kube.apply_config_map(map, now)?,
+            set::Step::ApplyEdgeRouter(er) => self.kube.apply_edge_router(er, now)?,
+            set::Step::CopyProvidedTokens => {
+                let keys = self
+                    .given
+                    .iter()
+                    .map(|(member, token)| (member.clone(), token.digest.clone()))
+                    .collect();
+                if self.kube.terminating {
+                    return Err(
+                        Refusal::Forbidden("the namespace is being terminated".to_owned()).into(),
+                    );
+                }
+                let version = self.kube.next();
+                self.kube.provided_copy = Some(Keys {
+                    owner: object.metadata.uid.clone(),
+                    version,
+                    keys,
+                });
+            }
+            set::Step::ReportAgent {
+                edge_router,
+                report,
+            } => {
+                self.kube.change_edge_router(edge_router, |er| {
+                    er.status.get_or_insert_default().agent = Some(report.clone())
+                })?;
+            }
+            set::Step::WriteTokens(write) => {
+                for (member, value) in &write.set {
+                    if let TokenValue::Waiting { digest } = value
+                        && facts.waiting_tokens.get(member) != Some(digest)
+                    {
+                        self.must(false, || {
+                            format!("{member} is to get a token that does not wait for it")
+                        });
+                    }
+                }
+                if self.kube.tokens.is_none() && self.kube.terminating {
+                    return Err(
+                        Refusal::Forbidden("the namespace is being terminated".to_owned()).into(),
+                    );
+                }
+                let version = self.kube.next();
+                let secret = self.kube.tokens.get_or_insert_with(|| Keys {
+                    owner: object.metadata.uid.clone(),
+                    ..Keys::default()
+                });
+                secret.version = version;
+                secret.owner.clone_from(&object.metadata.uid);
+                for (member, value) in &write.set {
+                    let digest = match value {
+                        TokenValue::Empty => None,
+                        TokenValue::Waiting { digest } => Some(digest.clone()),
+                    };
+                    secret.keys.insert(member.clone(), digest);
+                }
+                for member in &write.remove {
+                    secret.keys.remove(member);
+                }
+            }
+            set::Step::ApplyStatefulSet(wanted) => {
+                self.check_workload(object, wanted);
+                self.kube.apply_stateful_set(wanted, now)?;
+            }
+            set::Step::DeletePod { name, uid, .. } => {
+                self.check_disruption(facts, name);
+                self.kube.delete_pod(name, Some(uid), now)?;
+            }
+            set::Step::DeleteStatefulSet { uid } => {
+                let owned = self.kube.stateful_set.as_ref().ok_or(Refusal::NotFound)?;
+                if owned.metadata.uid.as_ref() != Some(uid) {
+                    return Err(Refusal::Conflict.into());
+                }
+                self.kube.stateful_set = None;
+                self.kube.next();
+            }
+            set::Step::ReleaseInUse { .. } => match self.release_in_use(step) {
+                Err(Fault::Kube(Refusal::NotFound)) => {}
+                released => released?,
+            },
+            set::Step::DeleteEdgeRouter { name, uid } => {
+                match self.kube.delete_edge_router(name, Some(uid), now) {
+                    Err(Refusal::NotFound) => {}
+                    deleted => deleted?,
+                }
+            }
+            set::Step::DeleteService { name } => {
+                self.kube.services.remove(name);
+                self.kube.next();
+            }
+            set::Step::DeleteConfigMap { name } => {
+                self.check_config_map(name);
+                self.kube.config_maps.remove(name);
+                self.kube.next();
+            }
+            set::Step::DeleteClaim { name, uid } => {
+                self.check_claim(object, name);
+                match self.kube.delete_claim(name, Some(uid), now) {
+                    Err(Refusal::NotFound) => {}
+                    deleted => deleted?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn provided_token(&self, member: &str) -> Result<plan::token::TokenFacts, Problem> {
+        let digest = match &self.kube.set {
+            Some(set) if set.spec.tokens.is_some() => self
+                .kube
+                .provided_copy
+                .as_ref()
+                .and_then(|secret| secret.keys.get(member).cloned()),
+            _ => self.given.get(member).map(|token| token.digest.clone()),
+        };
+        let token = digest.and_then(|digest| {
+            self.given
+                .get(member)
+                .filter(|token| token.digest == digest)
+        });
+        token
+            .cloned()
+            .ok_or_else(|| Problem::new(reasons::KEY_MISSING, "there is no such key"))
+    }
+
+    /// Whether the network that answers is the one that is meant.
+    pub(crate) fn right_network(&self) -> bool {
+        self.ziti.identity == SET_NETWORK || self.confirmed.as_ref() == Some(&self.ziti.identity)
+    }
+}
+
+/// A step in few words, for the log.
+fn brief(step: &set::Step) -> String {
+    let whole = format!("{step:?}");
+    match step {
+        set::Step::ApplyStatefulSet(set) => format!(
+            "ApplyStatefulSet({:?})",
+            set.spec.as_ref().and_then(|spec| spec.replicas)
+        ),
+        set::Step::ApplyService(service) => format!("ApplyService({:?})", service.metadata.name),
+        set::Step::ApplyConfigMap(map) => format!("ApplyConfigMap({:?})", map.metadata.name),
+        set::Step::ApplyEdgeRouter(er) => format!("ApplyEdgeRouter({:?})", er.metadata.name),
+        _ => whole,
+    }
+}

@@ -1,0 +1,360 @@
+//! A world in memory for the planners: what a user wishes, a Kubernetes, a
+//! Ziti network, and the operator's two controllers between them.
+//!
+//! A [`Script`] sets it up and says what happens, step by step; [`play`] runs
+//! it, looks at every invariant after each step, then stops the faults and sees
+//! that everything comes to rest as wished. It answers with the first thing
+//! that is wrong and the log of what happened until then.
+
+mod cluster;
+mod drivers;
+mod invariants;
+mod kube;
+mod script;
+mod settle;
+mod ziti;
+
+pub(crate) use script::{Cascade, Mode, Script, script};
+
+use self::drivers::Memory;
+use self::invariants::Ledger;
+use self::kube::Kube;
+use self::ziti::Ziti;
+use api::router::{RetentionPolicy, ZitiRouterSpec};
+use api::{AdoptionPolicy, DeletionPolicy, EdgeRouter, NetworkRef, SecretRef, ZitiRouter};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use plan::Settings;
+use plan::set::member::claim_name;
+use plan::token::TokenFacts;
+use std::collections::BTreeMap;
+
+/// The network that the set joins, and the one that may stand in its place.
+pub(crate) const SET_NETWORK: &str = "meadow";
+const OTHER_NETWORK: &str = "desert";
+
+/// What becomes of the next request to the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lose {
+    /// It is carried out and answered.
+    No,
+    /// It is carried out, and its reply is lost.
+    Done,
+    /// It never arrives.
+    Never,
+    /// It is carried out ten seconds after its time ran out.
+    Later,
+}
+
+/// Everything.
+pub(crate) struct World {
+    now: Timestamp,
+    settings: Settings,
+    set_name: String,
+    spec: ZitiRouterSpec,
+    mode: Mode,
+    kube: Kube,
+    ziti: Ziti,
+    elsewhere: Ziti,
+    /// The network answers.
+    reachable: bool,
+    /// The network that a person confirmed to be the right one now.
+    confirmed: Option<String>,
+    /// How the ZitiNetwork says that members are named.
+    pattern: Option<String>,
+    /// The tokens that the user gives, by member.
+    given: BTreeMap<String, TokenFacts>,
+    /// The router of every token that ever was.
+    all_tokens: BTreeMap<String, String>,
+    memory: Memory,
+    /// Older versions of the objects, as a cache may still show them.
+    past: BTreeMap<String, Vec<EdgeRouter>>,
+    past_sets: Vec<ZitiRouter>,
+    lose: Lose,
+    /// How many writes the operator still does before it dies.
+    budget: Option<u32>,
+    /// Routers may stay on the network: that was the policy at some time.
+    retained: bool,
+    /// Faults are going on.
+    faulty: bool,
+    broken: Option<String>,
+    log: Vec<String>,
+    ledger: Ledger,
+}
+
+/// Play a script. The error is what is wrong, and the log.
+pub(crate) fn play(script: &Script) -> Result<(), String> {
+    let mut world = World::new(script);
+    for action in &script.actions {
+        world.note(format!("{:>5} {action:?}", world.now.as_second()));
+        world.act(action);
+        world.after_step();
+        if world.broken.is_some() {
+            return world.verdict();
+        }
+    }
+    world.settle(script);
+    world.verdict()
+}
+
+impl World {
+    fn new(script: &Script) -> Self {
+        let mut world = Self {
+            now: Timestamp::from_second(1_000).expect("in range"),
+            settings: Settings {
+                install_id: "farm".into(),
+                agent_image: "agent:1".into(),
+                router_image: "router:1".into(),
+            },
+            set_name: "gate".into(),
+            spec: ZitiRouterSpec {
+                network_ref: (script.mode != Mode::ProvidedAlone).then(|| NetworkRef {
+                    name: SET_NETWORK.into(),
+                }),
+                tokens: None,
+                tokens_secret_ref: (script.mode == Mode::ProvidedSecret).then(|| SecretRef {
+                    name: "given".into(),
+                }),
+                topology: api::router::Topology::StatefulSet,
+                replicas: script.replicas,
+                image: None,
+                tunnel: api::router::Tunnel::default(),
+                edge: api::router::EdgeListener::default(),
+                link: api::router::LinkListener::default(),
+                csr: api::router::Csr::default(),
+                role_attributes: Vec::new(),
+                cost: 0,
+                no_traversal: false,
+                identity_storage: api::router::IdentityStorage::default(),
+                retention: api::router::Retention {
+                    when_deleted: policy(script.keep_volumes.0),
+                    when_scaled: policy(script.keep_volumes.1),
+                },
+                resources: None,
+                deletion_policy: if script.retain {
+                    DeletionPolicy::Retain
+                } else {
+                    DeletionPolicy::Delete
+                },
+                adoption_policy: if script.adopt {
+                    AdoptionPolicy::ByName
+                } else {
+                    AdoptionPolicy::IfTagged
+                },
+            },
+            mode: script.mode,
+            kube: Kube::default(),
+            ziti: Ziti::named(SET_NETWORK),
+            elsewhere: Ziti::named(OTHER_NETWORK),
+            reachable: true,
+            confirmed: None,
+            pattern: None,
+            given: BTreeMap::new(),
+            all_tokens: BTreeMap::new(),
+            memory: Memory::default(),
+            past: BTreeMap::new(),
+            past_sets: Vec::new(),
+            lose: Lose::No,
+            budget: None,
+            retained: script.retain,
+            faulty: true,
+            broken: None,
+            log: Vec::new(),
+            ledger: Ledger::default(),
+        };
+        if world.is_provided() {
+            for ordinal in 0..4 {
+                world.give_token(ordinal);
+            }
+        }
+        world.create_set();
+        world
+    }
+
+    pub(crate) fn is_provided(&self) -> bool {
+        self.mode != Mode::Managed
+    }
+
+    pub(crate) fn has_credential(&self) -> bool {
+        self.mode != Mode::ProvidedAlone
+    }
+
+    fn member(&self, ordinal: i32) -> String {
+        format!("{}-{ordinal}", self.set_name)
+    }
+
+    fn create_set(&mut self) {
+        if self.kube.set.is_some() || self.kube.terminating {
+            return;
+        }
+        let mut set = ZitiRouter::new(&self.set_name, self.spec.clone());
+        set.metadata.namespace = Some("field".into());
+        self.kube
+            .born(&mut set.metadata, self.now)
+            .expect("the namespace is there");
+        self.ledger.wished(set.spec.replicas);
+        self.kube.set = Some(set);
+        self.write_tokens_into_spec();
+    }
+
+    /// A person makes a router, or gives it a new token, and passes the token
+    /// on.
+    fn give_token(&mut self, ordinal: i32) {
+        let member = self.member(ordinal);
+        let name = format!("by-hand-{ordinal}");
+        let held = self
+            .kube
+            .claims
+            .get(&claim_name(&member))
+            .and_then(|volume| volume.identity.clone());
+        let held = held
+            .map(|identity| identity.router)
+            .filter(|id| self.ziti.routers.contains_key(id));
+        let by_name = || {
+            self.ziti
+                .routers
+                .values()
+                .find(|router| router.entity.name == name)
+                .map(|router| router.entity.id.clone())
+        };
+        let id = match held.or_else(by_name) {
+            Some(id) => {
+                self.ziti.re_enroll(&id, self.now).expect("it is there");
+                id
+            }
+            None => self.ziti.create(&name, BTreeMap::new(), self.now),
+        };
+        self.learn_tokens();
+        let token = self.ziti.routers[&id]
+            .entity
+            .token
+            .clone()
+            .expect("just made");
+        self.given.insert(member, token);
+        self.write_tokens_into_spec();
+    }
+
+    fn write_tokens_into_spec(&mut self) {
+        if self.mode == Mode::ProvidedAlone {
+            let tokens = self
+                .given
+                .iter()
+                .map(|(member, token)| (member.clone(), format!("{TOKEN_TEXT}{}", token.digest)))
+                .collect();
+            self.kube.change_set(|set| set.spec.tokens = Some(tokens));
+        }
+    }
+
+    fn learn_tokens(&mut self) {
+        for router in self
+            .ziti
+            .routers
+            .values()
+            .chain(self.elsewhere.routers.values())
+        {
+            if let Some(token) = &router.entity.token {
+                self.all_tokens
+                    .insert(token.digest.clone(), token.subject.clone());
+            }
+        }
+    }
+
+    fn note(&mut self, line: String) {
+        self.log.push(line);
+    }
+
+    /// What must hold; the first that does not ends the play.
+    fn must(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds && self.broken.is_none() {
+            let what = what();
+            self.note(format!("BROKEN: {what}"));
+            self.broken = Some(what);
+        }
+    }
+
+    fn verdict(self) -> Result<(), String> {
+        match self.broken {
+            None => Ok(()),
+            Some(what) => Err(format!(
+                "{what}\n--- what happened\n{}",
+                self.log.join("\n")
+            )),
+        }
+    }
+
+    fn advance(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+        self.ziti.land(self.now, false);
+        self.elsewhere.land(self.now, false);
+        self.learn_tokens();
+    }
+
+    fn change_spec(&mut self, change: impl Fn(&mut ZitiRouterSpec)) {
+        change(&mut self.spec);
+        self.kube.change_set(|set| change(&mut set.spec));
+        if let Some(set) = &self.kube.set {
+            let replicas = set.spec.replicas;
+            if set.metadata.deletion_timestamp.is_none() {
+                self.ledger.wished(replicas);
+            }
+        }
+    }
+
+    fn delete_set(&mut self, cascade: Cascade) {
+        let now = self.now;
+        let fresh = self
+            .kube
+            .set
+            .as_ref()
+            .is_some_and(|set| set.metadata.deletion_timestamp.is_none());
+        if !fresh {
+            return;
+        }
+        if cascade == Cascade::Orphan {
+            self.ledger.orphaned = true;
+        }
+        self.kube.change_set(|set| {
+            set.metadata.deletion_timestamp = Some(Time(now));
+            set.metadata.generation = set.metadata.generation.map(|generation| generation + 1);
+            match cascade {
+                Cascade::Background => {}
+                Cascade::Foreground => set
+                    .metadata
+                    .finalizers
+                    .get_or_insert_default()
+                    .push("foregroundDeletion".into()),
+                Cascade::Orphan => set
+                    .metadata
+                    .finalizers
+                    .get_or_insert_default()
+                    .push("orphan".into()),
+            }
+        });
+    }
+
+    /// Keep what a cache may still show later.
+    fn remember(&mut self) {
+        for (name, er) in &self.kube.edge_routers {
+            let versions = self.past.entry(name.clone()).or_default();
+            if versions.last() != Some(er) {
+                versions.push(er.clone());
+            }
+        }
+        if let Some(set) = &self.kube.set
+            && self.past_sets.last() != Some(set)
+        {
+            self.past_sets.push(set.clone());
+        }
+    }
+}
+
+/// The beginning of every token's text.
+pub(crate) const TOKEN_TEXT: &str = "eyJ-the-text-of-";
+
+fn policy(keep: bool) -> RetentionPolicy {
+    if keep {
+        RetentionPolicy::Retain
+    } else {
+        RetentionPolicy::Delete
+    }
+}

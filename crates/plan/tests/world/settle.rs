@@ -1,0 +1,292 @@
+//! The end of every play: the faults stop, people mend what only people can
+//! mend, and within a bounded number of rounds everything is as wished.
+
+use super::{Script, World};
+use api::reasons::types;
+use api::router::RetentionPolicy;
+use api::{DeletionPolicy, names};
+use plan::conditions::is_true;
+use plan::set;
+use plan::set::member::{claim_name, ordinal};
+
+/// Rounds within which the end must be reached. Each is ten seconds long; a
+/// re-enrollment may have to wait two minutes, and then another for its pod.
+const MOST_ROUNDS: u32 = 150;
+
+impl World {
+    /// Stop the faults and see that everything comes to rest.
+    pub(crate) fn settle(&mut self, script: &Script) {
+        self.note("--- the faults stop".to_owned());
+        self.faulty = false;
+        self.lose = super::Lose::No;
+        self.reachable = true;
+        if !self.right_network() {
+            if script.accept_network && !self.is_provided() {
+                self.confirmed = Some(self.ziti.identity.clone());
+                self.note("a person confirms the network".to_owned());
+            } else {
+                self.swap_network();
+            }
+        }
+        for round in 0..MOST_ROUNDS {
+            if round % 40 == 0 {
+                self.people_mend();
+            }
+            if self.ledger.orphaned && self.kube.set.is_none() && !self.kube.terminating {
+                // Left to be taken back.
+                self.ledger.orphaned = false;
+                self.create_set();
+            }
+            self.advance(8);
+            self.poll();
+            self.flow();
+            self.reconcile_all();
+            self.after_step();
+            if self.broken.is_some() {
+                return;
+            }
+            if self.missing().is_none() {
+                return self.rest();
+            }
+        }
+        let missing = self.missing();
+        self.must(false, || format!("it does not come to rest: {missing:?}"));
+    }
+
+    /// What a person would do who reads the conditions.
+    fn people_mend(&mut self) {
+        // Routers of other people that stand in the way are renamed.
+        let adopts = self.spec.adoption_policy == api::AdoptionPolicy::ByName;
+        for router in self.ziti.routers.values_mut() {
+            if router.entity.tags.contains_key("team") && !adopts {
+                router.entity.name = format!("{}-renamed", router.entity.id);
+            }
+        }
+        // That many vanished routers were meant.
+        for er in self.kube.edge_routers.values_mut() {
+            if let Some(id) = er.status.as_ref().and_then(|status| status.id.clone()) {
+                er.metadata
+                    .annotations
+                    .get_or_insert_default()
+                    .insert(names::ANNOTATION_CONFIRM_MISSING.into(), id);
+            }
+        }
+        if !self.is_provided() {
+            return;
+        }
+        for ordinal in 0..4 {
+            let name = self.member(ordinal);
+            let identity = self
+                .kube
+                .claims
+                .get(&claim_name(&name))
+                .and_then(|volume| volume.identity.clone());
+            let sound = identity.is_some_and(|identity| {
+                self.ziti
+                    .routers
+                    .get(&identity.router)
+                    .is_some_and(|router| {
+                        router.entity.verified
+                            && router.entity.fingerprint.as_ref() == Some(&identity.certificate)
+                    })
+            });
+            let token = &self.given[&name];
+            let usable =
+                self.ziti.routers.get(&token.subject).is_some_and(|router| {
+                    router.entity.token.as_ref().is_some_and(|have| {
+                        have.digest == token.digest && !have.is_expired(self.now)
+                    })
+                });
+            if !sound && !usable {
+                self.note(format!("a person gives {name} a new token"));
+                self.give_token(ordinal);
+            }
+        }
+    }
+
+    /// The first thing that is not as wished.
+    fn missing(&self) -> Option<String> {
+        let Some(set) = &self.kube.set else {
+            return self.left_over();
+        };
+        if set.metadata.deletion_timestamp.is_some() {
+            return Some("the set is still there".to_owned());
+        }
+        let wished = set.spec.replicas;
+        for ordinal in 0..wished {
+            let name = self.member(ordinal);
+            let Some(running) = self.kube.pods.get(&name) else {
+                return Some(format!("{name} has no pod"));
+            };
+            let online = running
+                .router
+                .as_ref()
+                .is_some_and(|identity| self.ziti.is_online(&identity.certificate));
+            if !online || running.pod.metadata.deletion_timestamp.is_some() {
+                return Some(format!("{name} is not online"));
+            }
+            let Some(er) = self.kube.edge_routers.get(&name) else {
+                return Some(format!("{name} is not registered"));
+            };
+            if er.metadata.deletion_timestamp.is_some() {
+                return Some(format!("the EdgeRouter {name} is still being deleted"));
+            }
+            let conditions = er
+                .status
+                .as_ref()
+                .map(|status| status.conditions.as_slice())
+                .unwrap_or_default();
+            if !is_true(conditions, types::READY) {
+                return Some(format!("{name} is online and not Ready: {conditions:?}"));
+            }
+            let finalizers = er.metadata.finalizers.as_deref().unwrap_or_default();
+            for hold in [names::FINALIZER_EDGE_ROUTER, names::FINALIZER_IN_USE] {
+                if !finalizers.iter().any(|finalizer| finalizer == hold) {
+                    return Some(format!("{name} lacks the finalizer {hold}"));
+                }
+            }
+            let waiting = self
+                .kube
+                .enrollment
+                .get(&name)
+                .and_then(|secret| secret.keys.get(names::TOKEN_KEY).cloned().flatten());
+            if waiting.is_some() {
+                return Some(format!("{name} is online and its token is not emptied"));
+            }
+            if let Some(revision) = self
+                .kube
+                .stateful_set
+                .as_ref()
+                .and_then(|set| set.status.as_ref()?.update_revision.clone())
+            {
+                let has = running
+                    .pod
+                    .metadata
+                    .labels
+                    .as_ref()
+                    .and_then(|labels| labels.get("controller-revision-hash"));
+                if has != Some(&revision) {
+                    return Some(format!("{name} runs an old template"));
+                }
+            }
+        }
+        let status = set.status.clone().unwrap_or_default();
+        if !is_true(&status.conditions, types::READY) {
+            return Some(format!(
+                "everything is online and the set is not Ready: {:?}",
+                status.conditions
+            ));
+        }
+        if self.kube.config_maps.len() > 1 {
+            return Some("an old configuration is left".to_owned());
+        }
+        let tokens = self.kube.tokens.as_ref().map(|secret| &secret.keys);
+        if tokens.is_some_and(|keys| keys.values().any(Option::is_some)) {
+            return Some("a used token is left".to_owned());
+        }
+        let pods = i32::try_from(self.kube.pods.len()).unwrap_or(i32::MAX);
+        let services = i32::try_from(self.kube.services.len()).unwrap_or(i32::MAX);
+        let edge_routers = i32::try_from(self.kube.edge_routers.len()).unwrap_or(i32::MAX);
+        if (pods, services, edge_routers) != (wished, wished, wished) {
+            return Some(format!(
+                "{pods} pods, {services} Services and {edge_routers} EdgeRouters for {wished} members"
+            ));
+        }
+        self.left_on_network(wished)
+    }
+
+    /// What is left after a deletion.
+    fn left_over(&self) -> Option<String> {
+        let kube = &self.kube;
+        let left = [
+            ("EdgeRouters", kube.edge_routers.len()),
+            ("pods", kube.pods.len()),
+            ("Services", kube.services.len()),
+            ("ConfigMaps", kube.config_maps.len()),
+            ("StatefulSets", usize::from(kube.stateful_set.is_some())),
+            (
+                "Secrets",
+                usize::from(kube.tokens.is_some())
+                    + usize::from(kube.provided_copy.is_some())
+                    + kube.enrollment.len(),
+            ),
+        ];
+        if let Some((what, count)) = left.iter().find(|(_, count)| *count > 0) {
+            return Some(format!("{count} {what} are left"));
+        }
+        let retention = &self.spec.retention;
+        let keeps = retention.when_deleted == RetentionPolicy::Retain
+            || retention.when_scaled == RetentionPolicy::Retain;
+        if !keeps && !kube.claims.is_empty() {
+            return Some(format!("{} claims are left", kube.claims.len()));
+        }
+        self.left_on_network(0)
+    }
+
+    fn left_on_network(&self, wished: i32) -> Option<String> {
+        if self.retained || self.spec.deletion_policy == DeletionPolicy::Retain {
+            return None;
+        }
+        let surplus = self.ziti.routers.values().filter(|router| {
+            let name = router.entity.tags.get(names::TAG_NAME);
+            name.is_some_and(|name| {
+                ordinal(&self.set_name, name).is_none_or(|ordinal| ordinal >= wished)
+            })
+        });
+        surplus
+            .map(|router| router.entity.name.clone())
+            .next()
+            .map(|name| format!("router {name} is left on the network"))
+    }
+
+    /// A steady state costs nothing, and an upgrade of the operator changes
+    /// nothing.
+    fn rest(&mut self) {
+        for _ in 0..3 {
+            self.advance(8);
+            self.poll();
+            self.flow();
+            self.reconcile_all();
+        }
+        let missing = self.missing();
+        self.must(missing.is_none(), || {
+            format!("it does not stay at rest: {missing:?}")
+        });
+        let before = (self.kube.version(), self.ziti.writes);
+        self.note("--- it rests".to_owned());
+        for _ in 0..20 {
+            self.advance(15);
+            self.poll();
+            self.flow();
+            self.reconcile_all();
+        }
+        let after = (self.kube.version(), self.ziti.writes);
+        self.must(before == after, || {
+            format!("a steady state costs writes: {before:?} to {after:?}")
+        });
+        let Some(object) = self.kube.set.clone() else {
+            return;
+        };
+        let upgraded = plan::Settings {
+            agent_image: "agent:2".into(),
+            router_image: "router:2".into(),
+            ..self.settings.clone()
+        };
+        let plan = set::plan(&self.set_facts(&object, &upgraded));
+        self.must(plan.steps.is_empty(), || {
+            format!(
+                "an upgrade of the operator changes something: {:?}",
+                plan.steps
+            )
+        });
+        self.settings = upgraded;
+        for ordinal in 0..object.spec.replicas {
+            let name = self.member(ordinal);
+            self.reconcile_edge_router(&name, None, true);
+        }
+        let after = (self.kube.version(), self.ziti.writes);
+        self.must(before == after, || {
+            "an upgrade of the operator changes an EdgeRouter".to_owned()
+        });
+    }
+}
