@@ -102,16 +102,24 @@ pub(crate) fn of_management(error: &ManagementError) -> Problem {
     Problem::new(reason, format!("{}: {advice}", chain(error)))
 }
 
-/// A fault in establishing trust.
-pub(crate) fn of_trust(error: &TrustError) -> Problem {
-    let reason = match error {
-        TrustError::IssuerUnreachable { .. } => reasons::CONTROLLER_UNREACHABLE,
+/// A fault in establishing trust with what stands in `source`.
+pub(crate) fn of_trust(error: &TrustError, source: &str) -> Problem {
+    let (reason, advice) = match error {
+        TrustError::IssuerUnreachable { .. } => {
+            (reasons::CONTROLLER_UNREACHABLE, "it is tried again")
+        }
         TrustError::IssuerNotTrusted { .. }
         | TrustError::SignatureInvalid { .. }
-        | TrustError::AlgorithmNotAccepted { .. } => reasons::CONTROLLER_NOT_TRUSTED,
-        _ => reasons::SOURCE_INVALID,
+        | TrustError::AlgorithmNotAccepted { .. } => (
+            reasons::CONTROLLER_NOT_TRUSTED,
+            "check spec.trust, and that it is of this network",
+        ),
+        _ => (
+            reasons::SOURCE_INVALID,
+            "put the network's CA certificates (PEM) there, or correct spec.trust",
+        ),
     };
-    Problem::new(reason, chain(error))
+    Problem::new(reason, format!("{source}: {}: {advice}", chain(error)))
 }
 
 /// An error and everything under it, in one line.

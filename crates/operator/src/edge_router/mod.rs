@@ -16,10 +16,16 @@ use kube::api::Api;
 use kube::runtime::controller::Action;
 use plan::edge_router::{Facts, Plan, Step, after_failure};
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::info;
 
 /// More rounds than this in one reconcile mean that something does not settle.
 const MOST_ROUNDS: usize = 6;
+
+/// How often a router that could not be registered is looked at again. What is
+/// in its way may go without a sign to us: the list of our routers does not
+/// hold somebody else's that has its name.
+const UNREGISTERED: Duration = Duration::from_secs(10);
 
 /// One reconcile: observe, plan, apply, again until no step is left; status.
 pub(crate) async fn reconcile(
@@ -99,7 +105,7 @@ pub(crate) async fn reconcile(
         edge_router = io::path(&object),
         "did not settle in one go; goes on"
     );
-    Ok(Action::requeue(std::time::Duration::from_secs(1)))
+    Ok(Action::requeue(Duration::from_secs(1)))
 }
 
 /// Nothing is left to do: say how it stands.
@@ -116,9 +122,13 @@ async fn settle(
         network.watch(&object.name_any(), plan.watch_closely);
     }
     context.backoff.reset(&backoff_key(object));
-    Ok(plan.requeue.map_or_else(Action::await_change, |after| {
-        Action::requeue(after.unsigned_abs())
-    }))
+    let mut requeue = plan
+        .requeue
+        .map(k8s_openapi::jiff::SignedDuration::unsigned_abs);
+    if !plan::conditions::is_true(&plan.status.conditions, types::REGISTERED) {
+        requeue = Some(requeue.map_or(UNREGISTERED, |after| after.min(UNREGISTERED)));
+    }
+    Ok(requeue.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// A step failed: say so, and come back later.

@@ -2,7 +2,7 @@
 //! here and are handed to `apply` alone.
 
 use crate::context::Context;
-use crate::networks::{Access, Connection, Network};
+use crate::networks::{Access, Connection, Network, Rows};
 use crate::poller;
 use crate::problem::{self, Error};
 use api::edge_router::Enrollment;
@@ -163,7 +163,12 @@ async fn view(
     let name = wanted_name(object);
     let uid = object.uid().unwrap_or_default();
     let now = Timestamp::now();
-    let (rows, server_time, fresh) = if let Some(rows) = network.rows().filter(|_| !fresh) {
+    // The picture holds our own routers and those named before, so one that a
+    // new token names is asked for: it must not pass for one of another network.
+    let pictured =
+        |rows: &Rows| token.is_none_or(|token| rows.entities.contains_key(token.subject()));
+    let picture = network.rows().filter(|rows| !fresh && pictured(rows));
+    let (rows, server_time, fresh) = if let Some(rows) = picture {
         let server_time = rows.server_now(now);
         let ours = |entity: &&EdgeRouterEntity| {
             Some(entity.id.as_str()) == id

@@ -59,16 +59,23 @@ pub(super) async fn connect(
     {
         return Ok(connection);
     }
-    let bundle = match &object.spec.trust {
-        Trust::ConfigMap(_) | Trust::Secret(_) => {
-            CaBundle::from_pem(&inputs.trust_text).map_err(|error| problem::of_trust(&error))?
+    let source = match &object.spec.trust {
+        Trust::ConfigMap(reference) => {
+            format!("key {} of ConfigMap {}", reference.key, reference.name)
         }
+        Trust::Secret(reference) | Trust::Token(reference) => {
+            format!("key {} of Secret {}", reference.key, reference.name)
+        }
+    };
+    let bundle = match &object.spec.trust {
+        Trust::ConfigMap(_) | Trust::Secret(_) => CaBundle::from_pem(&inputs.trust_text)
+            .map_err(|error| problem::of_trust(&error, &source))?,
         Trust::Token(_) => {
             let token = parse(&inputs.trust_text, "spec.trust.token")?;
             TrustAnchor::Token(token)
                 .resolve(TIMEOUT)
                 .await
-                .map_err(|error| problem::of_trust(&error))?
+                .map_err(|error| problem::of_trust(&error, &source))?
         }
     };
     let (credential, credential_expiry) = match inputs.credential {
