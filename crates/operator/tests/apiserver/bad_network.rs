@@ -87,7 +87,7 @@ fn trust_faults(ca: &str, other_ca: &str) -> Vec<Fault> {
             spec: trust("not-pem"),
             made: vec![config_map("not-pem", &json!({"ca.crt": "of iron"}))],
             reason: reasons::SOURCE_INVALID,
-            says: &["spec.trust"],
+            says: &["key ca.crt of ConfigMap not-pem", "spec.trust"],
             mended: whole("not-pem"),
             respec: None,
         },

@@ -79,7 +79,7 @@ async fn every_fault_of_a_provided_token_is_told_and_heals_when_a_good_one_is_gi
             network: Some(NETWORK),
             given: Some(json!({"token": network::token_of(&elsewhere)})),
             reason: reasons::TOKEN_OF_ANOTHER_NETWORK,
-            says: &["give a", "network"],
+            says: &["this network", "give"],
         },
         Fault {
             name: "spent",

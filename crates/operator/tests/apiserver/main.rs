@@ -11,6 +11,7 @@
 )]
 
 mod bad_network;
+mod bad_set;
 mod bad_tokens;
 mod credentials;
 mod edge_router;
@@ -18,5 +19,6 @@ mod network_identity;
 mod operator;
 mod ownership;
 mod player;
+mod set;
 mod world;
 mod ziti_network;
