@@ -1,8 +1,13 @@
 //! What to do about the identity of a router: keep it, replace it, or get one.
 //!
-//! A sound identity is kept and nobody is asked. A token is only for the router without one, or
-//! for one whose identity has run out, or, where that is wished, for one that shall become another
-//! router. Whether a *token* has expired is for the controller to say; this clock is not asked.
+//! Who publishes a token to a router that has an identity means that the router shall have a new
+//! one. So what happens is decided by the two together ([`Course`]); without a token, or with the
+//! one that the identity was made with, a sound identity is kept and nobody is asked. An identity
+//! that still serves is given up for a better one only: where its own router's token cannot be
+//! redeemed, it stays. Whether a *token* has expired is for the controller to say; this clock is
+//! not asked.
+//!
+//! Called by the program, through [`enroll`].
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -143,6 +148,48 @@ pub async fn enroll<D: Disk>(request: &Request, disk: D, stop: watch::Receiver<b
     }
 }
 
+/// What a sound identity and the token beside it make of each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
+    /// The identity stays as it is.
+    Keep,
+    /// A new token for the same router: a new identity, or else the old one.
+    Renew,
+    /// A new identity, or none: the old one is of no use.
+    Replace,
+    /// The identity is of another router, and is not to be replaced.
+    Mismatch,
+    /// The identity has run out, and there is no token.
+    Expired,
+}
+
+/// The facts of a token that matter here.
+#[derive(Clone, Copy)]
+struct Offer<'a> {
+    subject: &'a str,
+    digest: &'a str,
+}
+
+fn course(
+    identity: &Identity,
+    offer: Option<Offer<'_>>,
+    on_mismatch: OnMismatch,
+    now: Timestamp,
+) -> Course {
+    let expired = identity.not_after < now;
+    match offer {
+        None if expired => Course::Expired,
+        None => Course::Keep,
+        Some(offer) if offer.subject != identity.id => match on_mismatch {
+            OnMismatch::Refuse => Course::Mismatch,
+            OnMismatch::Replace => Course::Replace,
+        },
+        Some(_) if expired => Course::Replace,
+        Some(offer) if identity.token_digest.as_deref() == Some(offer.digest) => Course::Keep,
+        Some(_) => Course::Renew,
+    }
+}
+
 async fn decide<D: Disk>(
     request: &Request,
     volume: &Volume<D>,
@@ -155,40 +202,47 @@ async fn decide<D: Disk>(
         known.token_digest = Some(token.digest().to_owned());
         known.router_id = Some(token.subject().to_owned());
     }
-    match volume.inspect().context(VolumeSnafu)? {
-        Found::Nothing => info!("there is no identity on the volume"),
-        Found::Unsound(why) => warn!(why, "the identity on the volume is not sound"),
-        Found::Sound(identity) => {
-            known.router_id = Some(identity.id.clone());
-            known.identity = Some(identity.clone());
-            let other = token.as_ref().ok().map(EnrollmentToken::subject);
-            let other = other.filter(|subject| *subject != identity.id);
-            let expired = identity.not_after < Timestamp::now();
-            match (other, request.on_mismatch) {
-                (Some(subject), OnMismatch::Refuse) => {
-                    return IdentityMismatchSnafu {
-                        present: identity.id,
-                        wanted: subject,
-                    }
-                    .fail();
-                }
-                (Some(subject), OnMismatch::Replace) => {
-                    info!(present = identity.id, subject, "replacing the identity");
-                    // Aside first: until the new one is there, the old one stays in place too.
-                    volume.keep_aside(&identity).context(VolumeSnafu)?;
-                }
-                (None, _) if !expired => return keep(request, volume, identity, token.ok()),
-                (None, _) if token.is_ok() => {
-                    warn!(not_after = %identity.not_after, "the identity has run out");
-                }
-                (None, _) => {
-                    let not_after = identity.not_after;
-                    return IdentityExpiredSnafu { not_after }.fail();
-                }
-            }
+    let identity = match volume.inspect().context(VolumeSnafu)? {
+        Found::Sound(identity) => identity,
+        Found::Nothing => {
+            info!("there is no identity on the volume");
+            return acquire(request, volume, &token?, None, stop).await;
+        }
+        Found::Unsound(why) => {
+            warn!(why, "the identity on the volume is not sound");
+            return acquire(request, volume, &token?, None, stop).await;
+        }
+    };
+    known.router_id = Some(identity.id.clone());
+    known.identity = Some(identity.clone());
+    known.token_digest = known.token_digest.take().or(identity.token_digest.clone());
+    let offer = token.as_ref().ok().map(|token| Offer {
+        subject: token.subject(),
+        digest: token.digest(),
+    });
+    let course = course(&identity, offer, request.on_mismatch, Timestamp::now());
+    info!(
+        ?course,
+        router_id = identity.id,
+        fingerprint = identity.fingerprint,
+        not_after = %identity.not_after,
+        token_digest = identity.token_digest,
+        "there is an identity on the volume"
+    );
+    match course {
+        Course::Keep => keep(request, volume, identity, token),
+        Course::Renew => renew(request, volume, identity, &token?, stop).await,
+        Course::Replace => acquire(request, volume, &token?, Some(&identity), stop).await,
+        Course::Mismatch => IdentityMismatchSnafu {
+            present: identity.id,
+            wanted: token?.subject(),
+        }
+        .fail(),
+        Course::Expired => {
+            let not_after = identity.not_after;
+            IdentityExpiredSnafu { not_after }.fail()
         }
     }
-    acquire(request, volume, token?, stop).await
 }
 
 /// The identity stays. Only the addresses of the controllers may be missing.
@@ -196,45 +250,103 @@ fn keep<D: Disk>(
     request: &Request,
     volume: &Volume<D>,
     identity: Identity,
-    token: Option<EnrollmentToken>,
+    token: Result<EnrollmentToken, Failure>,
 ) -> Result<Report, Failure> {
+    if let Err(failure @ Failure::TokenMalformed { .. }) = &token {
+        warn!(%failure, "the token is left alone");
+    }
+    let token = token.ok();
     if !identity.has_endpoints {
         let endpoints = endpoints(request, token.as_ref())?;
         info!(?endpoints, "writing the addresses of the controllers");
         volume.write_endpoints(&endpoints).context(VolumeSnafu)?;
     }
-    Ok(Report {
+    let digest = identity.token_digest.clone();
+    let message = format!(
+        "the volume holds a sound identity of router {}",
+        identity.id
+    );
+    Ok(kept(identity, message, digest))
+}
+
+/// A new identity for the same router, or else the old one. Only a volume that cannot be written
+/// is a failure: nothing says any more that the old one is whole.
+async fn renew<D: Disk>(
+    request: &Request,
+    volume: &Volume<D>,
+    identity: Identity,
+    token: &EnrollmentToken,
+    stop: watch::Receiver<bool>,
+) -> Result<Report, Failure> {
+    let failure = match acquire(request, volume, token, Some(&identity), stop).await {
+        Ok(report) => return Ok(report),
+        Err(failure @ Failure::Volume { .. }) => return Err(failure),
+        Err(failure) => failure,
+    };
+    let reason = failure.reason();
+    warn!(
+        ?reason,
+        error = %failure,
+        token_digest = token.digest(),
+        "the new token was not redeemed; the identity on the volume stays"
+    );
+    if !identity.has_endpoints {
+        let endpoints = endpoints(request, Some(token))?;
+        volume.write_endpoints(&endpoints).context(VolumeSnafu)?;
+    }
+    let message = format!(
+        "the volume keeps its sound identity of router {}, for its new token was not redeemed \
+         ({reason:?}): {failure}; {}",
+        identity.id,
+        reason.advice()
+    );
+    // That of the token that was seen: whoever published it learns that it arrived.
+    Ok(kept(identity, message, Some(token.digest().to_owned())))
+}
+
+fn kept(identity: Identity, message: String, token_digest: Option<String>) -> Report {
+    Report {
         outcome: Outcome::AlreadyEnrolled,
         reason: None,
-        message: format!(
-            "the volume holds a sound identity of router {}",
-            identity.id
-        ),
+        message,
         router_id: Some(identity.id),
         fingerprint: Some(identity.fingerprint),
         not_after: Some(identity.not_after),
-        token_digest: token.map(|token| token.digest().to_owned()),
-    })
+        token_digest,
+    }
 }
 
-/// A new identity. What can fail without the token is done first.
+/// A new identity, in place of `old` where there is one. What can fail without the token is done
+/// first; until the new identity is whole, the old one stays in its place as well.
 async fn acquire<D: Disk>(
     request: &Request,
     volume: &Volume<D>,
-    token: EnrollmentToken,
+    token: &EnrollmentToken,
+    old: Option<&Identity>,
     stop: watch::Receiver<bool>,
 ) -> Result<Report, Failure> {
-    let endpoints = endpoints(request, Some(&token))?;
+    let endpoints = endpoints(request, Some(token))?;
     let ca = request.ca_file.as_deref().map(read_ca).transpose()?;
     let key = volume.prepare_key().context(VolumeSnafu)?;
+    if let Some(old) = old {
+        volume.keep_aside(old).context(VolumeSnafu)?;
+    }
     info!(
         router_id = token.subject(),
         issuer = %token.issuer(),
         token_digest = token.digest(),
         "redeeming the token"
     );
-    let identity = redeem(request, &token, &key, ca.as_ref(), stop).await?;
-    volume.install(&identity, &endpoints).context(VolumeSnafu)?;
+    let redeemed = redeem(request, token, &key, ca.as_ref(), stop).await;
+    if let (Err(_), Some(old)) = (&redeemed, old)
+        && let Err(error) = volume.forget_aside(old)
+    {
+        warn!(%error, "a needless copy of the identity stays");
+    }
+    let identity = redeemed?;
+    volume
+        .install(&identity, &endpoints, token.digest())
+        .context(VolumeSnafu)?;
     info!(
         router_id = identity.id,
         fingerprint = identity.fingerprint,
@@ -325,4 +437,55 @@ fn root_cause(error: &dyn std::error::Error) -> String {
         current = source;
     }
     current.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(token_digest: Option<&str>, not_after: Timestamp) -> Identity {
+        Identity {
+            id: "mine".to_owned(),
+            fingerprint: String::new(),
+            not_after,
+            has_endpoints: true,
+            token_digest: token_digest.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn identity_and_token_decide_together() {
+        const EXPIRED: Timestamp = Timestamp::MIN;
+        const VALID: Timestamp = Timestamp::MAX;
+        const NONE: Option<&str> = None;
+        let rows = [
+            // Validity, digest recorded, token; then the course, where a mismatch is refused.
+            (VALID, NONE, None, Course::Keep),
+            (VALID, Some("a"), None, Course::Keep),
+            (VALID, Some("a"), Some(("mine", "a")), Course::Keep),
+            (VALID, Some("a"), Some(("mine", "b")), Course::Renew),
+            (VALID, NONE, Some(("mine", "b")), Course::Renew),
+            (VALID, Some("a"), Some(("other", "b")), Course::Mismatch),
+            (VALID, NONE, Some(("other", "b")), Course::Mismatch),
+            (EXPIRED, Some("a"), None, Course::Expired),
+            (EXPIRED, Some("a"), Some(("mine", "a")), Course::Replace),
+            (EXPIRED, NONE, Some(("mine", "b")), Course::Replace),
+            (EXPIRED, NONE, Some(("other", "b")), Course::Mismatch),
+        ];
+        for (not_after, recorded, token, expected) in rows {
+            let identity = identity(recorded, not_after);
+            let offer = token.map(|(subject, digest)| Offer { subject, digest });
+            let now = Timestamp::UNIX_EPOCH;
+            let row = (not_after, recorded, token);
+            let refused = course(&identity, offer, OnMismatch::Refuse, now);
+            assert_eq!(refused, expected, "{row:?}");
+            // Wished or not, replacing matters to the identity of another router alone.
+            let expected = match expected {
+                Course::Mismatch => Course::Replace,
+                other => other,
+            };
+            let replaced = course(&identity, offer, OnMismatch::Replace, now);
+            assert_eq!(replaced, expected, "{row:?}");
+        }
+    }
 }

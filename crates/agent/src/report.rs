@@ -112,7 +112,8 @@ pub struct Report {
     /// When the identity runs out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Timestamp>,
-    /// Which token was there: the start of its SHA-256.
+    /// Which token was there, redeemed or not: the start of its SHA-256. Where none was, the one
+    /// that the identity was made with, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_digest: Option<String>,
 }

@@ -1,7 +1,8 @@
 //! A router's identity on its volume: what is there, is it sound, and how a new one gets there.
 //!
 //! The files are those of the stock image: `ziti-router.key`, `.cert`, `.server.chain.cert`, `.cas`
-//! and `endpoints`. A new identity is built up in `.enrolling`, its key first, before any token is
+//! and `endpoints`. Beside them `.token-digest` says which token the identity was made with; where
+//! somebody else made it, there is none. Only [`crate::enroll`] uses this module. A new identity is built up in `.enrolling`, its key first, before any token is
 //! spent. Renaming that directory to `.enrolled` is the one moment in which the identity comes to
 //! be; what follows (its files taking their places) is finished by the next run where this one is
 //! cut short. So a kill at any point leaves what was there before, or the new identity whole.
@@ -23,9 +24,10 @@ const CERT: &str = "ziti-router.cert";
 const SERVER_CERT: &str = "ziti-router.server.chain.cert";
 const CAS: &str = "ziti-router.cas";
 const ENDPOINTS: &str = "endpoints";
+const TOKEN_DIGEST: &str = ".token-digest";
 
 /// The order in which a new identity takes its places; the certificate makes it complete.
-const FILES: [&str; 5] = [KEY, CAS, SERVER_CERT, ENDPOINTS, CERT];
+const FILES: [&str; 6] = [KEY, CAS, SERVER_CERT, ENDPOINTS, TOKEN_DIGEST, CERT];
 
 /// An identity in the making: a key, and later all of it.
 const ENROLLING: &str = ".enrolling";
@@ -84,6 +86,9 @@ pub struct Identity {
     pub not_after: Timestamp,
     /// Whether the addresses of the controllers are there as well.
     pub has_endpoints: bool,
+    /// Digest of the token that it was made with, as [`ziti::token::EnrollmentToken::digest`] gives
+    /// it. None where the agent did not make it, as on a volume taken over from the Helm chart.
+    pub token_digest: Option<String>,
 }
 
 /// The directory of an identity.
@@ -147,6 +152,7 @@ impl<D: Disk> Volume<D> {
                 fingerprint: client.fingerprint,
                 not_after: client.not_after.min(server.not_after),
                 has_endpoints: self.has_endpoints(),
+                token_digest: self.token_digest(),
             })
         };
         Ok(match sound() {
@@ -169,18 +175,22 @@ impl<D: Disk> Volume<D> {
         Ok(key)
     }
 
-    /// Puts a new identity in place, made with the key of [`Self::prepare_key`].
+    /// Puts a new identity in place, made with the key of [`Self::prepare_key`] and the token of
+    /// this digest.
     pub fn install(
         &self,
         identity: &RouterIdentity,
         endpoints: &[String],
+        token_digest: &str,
     ) -> Result<(), VolumeError> {
         let enrolling = self.path(ENROLLING);
         let endpoints = endpoints_file(endpoints);
+        let token_digest = format!("{token_digest}\n");
         for (name, content) in [
             (CAS, &identity.ca_pem),
             (SERVER_CERT, &identity.server_cert_pem),
             (ENDPOINTS, &endpoints),
+            (TOKEN_DIGEST, &token_digest),
             (CERT, &identity.cert_pem),
         ] {
             self.write(&enrolling.join(name), content)?;
@@ -191,7 +201,7 @@ impl<D: Disk> Volume<D> {
 
     /// Copies an identity into `replaced-<fingerprint>`, before another takes its place.
     pub fn keep_aside(&self, identity: &Identity) -> Result<(), VolumeError> {
-        let aside = self.path(&format!("replaced-{}", identity.fingerprint));
+        let aside = self.aside(identity);
         self.create(&aside)?;
         for name in FILES {
             if let Some(content) = self.read(name)? {
@@ -199,6 +209,11 @@ impl<D: Disk> Volume<D> {
             }
         }
         Ok(())
+    }
+
+    /// Removes the copy again: no other identity came to take its place.
+    pub fn forget_aside(&self, identity: &Identity) -> Result<(), VolumeError> {
+        self.remove(&self.aside(identity))
     }
 
     /// Writes the file with the controllers' addresses.
@@ -212,6 +227,18 @@ impl<D: Disk> Volume<D> {
     fn has_endpoints(&self) -> bool {
         let text = self.read(ENDPOINTS).ok().flatten().unwrap_or_default();
         text.lines().any(|line| line.trim_start().starts_with("- "))
+    }
+
+    /// Anything but a digest counts as none: at worst the token is tried.
+    fn token_digest(&self) -> Option<String> {
+        let text = self.read(TOKEN_DIGEST).ok().flatten()?;
+        let digest = text.trim();
+        let is_digest = !digest.is_empty() && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_digest.then(|| digest.to_owned())
+    }
+
+    fn aside(&self, identity: &Identity) -> PathBuf {
+        self.path(&format!("replaced-{}", identity.fingerprint))
     }
 
     fn path(&self, name: &str) -> PathBuf {

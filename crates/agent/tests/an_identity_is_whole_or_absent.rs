@@ -93,11 +93,21 @@ fn identity(id: &str, key: &Key) -> RouterIdentity {
 /// All that touches the disk in an enrollment.
 fn enroll<D: Disk>(volume: &Volume<D>, id: &str) -> Result<(), VolumeError> {
     volume.recover()?;
-    if let Found::Sound(present) = volume.inspect()? {
+    let present = volume.inspect()?;
+    let key = volume.prepare_key()?;
+    if let Found::Sound(present) = present {
         volume.keep_aside(&present)?;
     }
-    let key = volume.prepare_key()?;
-    volume.install(&identity(id, &key), &["tls:localhost:1".to_owned()])
+    let endpoints = ["tls:localhost:1".to_owned()];
+    volume.install(&identity(id, &key), &endpoints, digest(id))
+}
+
+/// Digest of the token of router `id`.
+fn digest(id: &str) -> &'static str {
+    match id {
+        "old" => "01d0000000000000",
+        _ => "1e30000000000000",
+    }
 }
 
 fn found(directory: &Path) -> Found {
@@ -112,6 +122,8 @@ fn id(found: &Found) -> Option<&str> {
         Found::Unsound(why) => panic!("neither whole nor absent: {why}"),
         Found::Sound(identity) => {
             assert!(identity.has_endpoints);
+            // The digest comes and goes with the rest.
+            assert_eq!(identity.token_digest.as_deref(), Some(digest(&identity.id)));
             Some(&identity.id)
         }
     }
@@ -120,6 +132,14 @@ fn id(found: &Found) -> Option<&str> {
 /// Enrolls router `new` on a volume that `prepare` filled, killed after 0, 1, 2, … operations,
 /// until one run survives. Returns what was found after each.
 fn after_each_kill(prepare: impl Fn(&Path)) -> Vec<Option<String>> {
+    after_each_kill_with(prepare, id)
+}
+
+/// The same, where `id` says what may be found.
+fn after_each_kill_with(
+    prepare: impl Fn(&Path),
+    id: impl Fn(&Found) -> Option<&str>,
+) -> Vec<Option<String>> {
     let mut seen = Vec::new();
     for operations in 0.. {
         let dir = tempfile::tempdir().unwrap();
@@ -133,13 +153,12 @@ fn after_each_kill(prepare: impl Fn(&Path)) -> Vec<Option<String>> {
             // Its failure is what is wanted.
             let _ = Volume::new(dir.path(), &disk).recover();
         }
-        let found = found(dir.path());
-        seen.push(id(&found).map(str::to_owned));
+        seen.push(id(&found(dir.path())).map(str::to_owned));
         if result.is_ok() {
             return seen;
         }
         enroll(&Volume::new(dir.path(), RealDisk), "new").unwrap();
-        assert_eq!(id(&self::found(dir.path())), Some("new"));
+        assert_eq!(id(&found(dir.path())), Some("new"));
     }
     seen
 }
@@ -168,6 +187,40 @@ fn in_place_of_another_identity() {
 }
 
 #[test]
+fn in_place_of_an_identity_that_the_agent_did_not_make() {
+    let seen = after_each_kill_with(
+        |dir| {
+            enroll(&Volume::new(dir, RealDisk), "old").unwrap();
+            std::fs::remove_file(dir.join(".token-digest")).unwrap();
+        },
+        |found| match found {
+            Found::Sound(identity) if identity.id == "old" => {
+                assert_eq!(identity.token_digest, None);
+                Some("old")
+            }
+            found => id(found),
+        },
+    );
+    let committed = seen.iter().position(|id| id.as_deref() == Some("new"));
+    let (before, after) = seen.split_at(committed.unwrap());
+    assert!(!before.is_empty() && before.iter().all(|id| id.as_deref() == Some("old")));
+    assert!(after.iter().all(|id| id.as_deref() == Some("new")));
+}
+
+#[test]
+fn what_is_no_digest_counts_as_none() {
+    let dir = tempfile::tempdir().unwrap();
+    enroll(&Volume::new(dir.path(), RealDisk), "new").unwrap();
+    for text in ["", "\n", "no digest", "\u{fffd}"] {
+        std::fs::write(dir.path().join(".token-digest"), text).unwrap();
+        let Found::Sound(identity) = found(dir.path()) else {
+            panic!("no identity");
+        };
+        assert_eq!(identity.token_digest, None, "{text:?}");
+    }
+}
+
+#[test]
 fn an_identity_that_gives_way_is_kept_aside() {
     let dir = tempfile::tempdir().unwrap();
     let volume = Volume::new(dir.path(), RealDisk);
@@ -177,10 +230,12 @@ fn an_identity_that_gives_way_is_kept_aside() {
     };
     enroll(&volume, "new").unwrap();
     let aside = dir.path().join(format!("replaced-{}", old.fingerprint));
-    let Found::Sound(kept) = Volume::new(aside, RealDisk).inspect().unwrap() else {
+    let Found::Sound(kept) = Volume::new(&aside, RealDisk).inspect().unwrap() else {
         panic!("the old identity is not whole");
     };
     assert_eq!(kept, old);
+    volume.forget_aside(&old).unwrap();
+    assert!(!aside.exists());
 }
 
 #[test]
@@ -234,7 +289,7 @@ fn nobody_else_can_read_it() {
     let dir = tempfile::tempdir().unwrap();
     enroll(&Volume::new(dir.path(), RealDisk), "r").unwrap();
     let entries: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
-    assert_eq!(entries.len(), 5);
+    assert_eq!(entries.len(), 6);
     for entry in entries {
         let entry = entry.unwrap();
         let mode = entry.metadata().unwrap().permissions().mode();
