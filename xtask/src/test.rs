@@ -129,13 +129,21 @@ impl Run {
         .await;
     }
 
+    /// Runs cargo, with its output in a log.
     async fn quiet_step(&self, title: &str, args: &[&str]) -> Result<()> {
+        let log = self.tally.log(title);
         self.progress
             .step(title, async |step| {
-                build::cargo()?
+                let mut text = String::new();
+                let outcome = build::cargo()?
                     .args(args)
                     .timeout(Duration::from_mins(40))
-                    .lines(|_, line| step.say(line.trim()))?;
+                    .lines(|_, line| {
+                        step.say(line.trim());
+                        text.extend([line, "\n"]);
+                    });
+                std::fs::write(&log, text).with_context(|| format!("writing {}", log.display()))?;
+                outcome.with_context(|| format!("all of it is in {}", log.display()))?;
                 Ok(((), String::new()))
             })
             .await

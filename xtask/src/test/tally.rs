@@ -54,6 +54,11 @@ impl Tally {
         })
     }
 
+    /// Where the output of that part of the run is kept.
+    pub(super) fn log(&self, part: &str) -> PathBuf {
+        self.logs.join(format!("test-{}.log", part.to_lowercase()))
+    }
+
     /// All that passed, and all that failed.
     pub(super) fn sum(&self) -> (usize, usize) {
         (self.passed, self.failed)
@@ -74,7 +79,7 @@ impl Tally {
         let Some(arguments) = targets.arguments(stage) else {
             return Ok("there are none".to_owned());
         };
-        let log = self.logs.join(format!("test-{stage:?}.log").to_lowercase());
+        let log = self.log(&format!("{stage:?}"));
         let mut file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         let mut command = build::cargo()?
             .args(["test", "--workspace", "--locked", "--no-fail-fast"])
