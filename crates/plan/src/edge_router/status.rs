@@ -277,8 +277,17 @@ impl Draft {
             let entity = view.entities.iter().find(|entity| entity.id == id);
             self.provided_online(facts, entity);
         }
-        // A router that holds its identity needs no token.
         if self.conditions.is_true(types::ENROLLED) {
+            // A router that holds its identity needs no token, so one that is
+            // gone is no fault; one that is wrong will be when it is needed.
+            let gone = matches!(
+                problem.reason,
+                reasons::SOURCE_MISSING | reasons::KEY_MISSING | reasons::TOKEN_MISSING
+            );
+            if !gone {
+                self.conditions
+                    .set(types::READY, Truth::False, problem.reason, problem.message);
+            }
             return self;
         }
         self.conditions.set(
@@ -324,12 +333,18 @@ impl Draft {
         );
     }
 
-    /// Keep a token from its pod, and say why.
+    /// Keep a token from its pod, and say why. A pod that holds an identity
+    /// goes on with it.
     pub(super) fn withhold(mut self, facts: &Facts, problem: Problem) -> Self {
         if facts.secret.digest().is_some() && facts.secret != SecretFacts::Foreign {
             self.step(Step::EmptyToken);
         }
-        self.not_enrolled(problem);
+        if self.agent.as_ref().is_some_and(AgentReport::is_enrolled) {
+            self.conditions
+                .set(types::READY, Truth::False, problem.reason, problem.message);
+        } else {
+            self.not_enrolled(problem);
+        }
         self
     }
 

@@ -81,6 +81,7 @@ impl World {
                 .claims
                 .get(&claim_name(&name))
                 .and_then(|volume| volume.identity.clone());
+            let token = &self.given[&name];
             let sound = identity.is_some_and(|identity| {
                 self.ziti
                     .routers
@@ -88,9 +89,9 @@ impl World {
                     .is_some_and(|router| {
                         router.entity.verified
                             && router.entity.fingerprint.as_ref() == Some(&identity.certificate)
+                            && identity.router == token.subject
                     })
             });
-            let token = &self.given[&name];
             let usable =
                 self.ziti.routers.get(&token.subject).is_some_and(|router| {
                     router.entity.token.as_ref().is_some_and(|have| {
