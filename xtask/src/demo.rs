@@ -109,7 +109,7 @@ impl Demo {
         let operator = progress
             .step("operator and agent", async |step| {
                 let archive = build::operator_image(step)?;
-                let detail = format!("image of {}", megabytes(archive.size));
+                let detail = format!("image of {}", output::megabytes(archive.size));
                 Ok((archive, detail))
             })
             .await?;
@@ -232,11 +232,11 @@ fn show(stage: &Stage, online: Option<Duration>) -> Result<()> {
             .context("the operator's process is not to be found")?;
         rows.push(vec![
             "operator, resident memory".to_owned(),
-            megabytes(memory),
+            output::megabytes(memory),
         ]);
     }
     if let Some(size) = stage.image_size {
-        rows.push(vec!["operator, image".to_owned(), megabytes(size)]);
+        rows.push(vec!["operator, image".to_owned(), output::megabytes(size)]);
     }
     output::table(&["WHAT", "VALUE"], rows);
     Ok(())
@@ -298,13 +298,4 @@ impl Stage {
             output::line("  cargo xtask down");
         }
     }
-}
-
-/// Bytes as a person says them.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "one digit after the point is shown"
-)]
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / 1024.0 / 1024.0)
 }

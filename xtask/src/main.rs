@@ -1,6 +1,7 @@
 //! The commands of a working day, as `cargo xtask <command>`. Each is thin: what it does lies in
 //! `crates/testbed`, what it shows lies in [`output`].
 
+mod bench;
 mod build;
 mod cluster_commands;
 mod crds;
@@ -27,6 +28,8 @@ struct Cli {
 enum Command {
     /// From a bare machine to two enrolled routers: the README's first command.
     Demo(demo::Demo),
+    /// Measures the operator beside the same routers started by hand.
+    Bench(bench::Bench),
     /// Formatting, lints and all tests: what must pass before a change is done.
     Test(test::Test),
     /// Builds the pinned programs (Kubernetes, etcd, CoreDNS, Helm, Ziti) into the cache.
@@ -76,6 +79,7 @@ async fn run(cli: Cli) -> Result<bool> {
     interrupt::listen()?;
     match cli.command {
         Command::Demo(demo) => demo.run().await?,
+        Command::Bench(bench) => bench.run().await?,
         Command::Test(test) => return test.run().await,
         Command::Crds => crds::write()?,
         Command::Tools => cluster_commands::tools().await?,

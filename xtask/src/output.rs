@@ -53,3 +53,12 @@ pub(crate) fn failure(error: &anyhow::Error) {
         let _ = writeln!(err, "  because: {cause}");
     }
 }
+
+/// Bytes as a person says them.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "one digit after the point is shown"
+)]
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / 1024.0 / 1024.0)
+}
