@@ -261,12 +261,11 @@ fn keep<D: Disk>(
         info!(?endpoints, "writing the addresses of the controllers");
         volume.write_endpoints(&endpoints).context(VolumeSnafu)?;
     }
-    let digest = identity.token_digest.clone();
     let message = format!(
         "the volume holds a sound identity of router {}",
         identity.id
     );
-    Ok(kept(identity, message, digest))
+    Ok(kept(identity, message))
 }
 
 /// A new identity for the same router, or else the old one. Only a volume that cannot be written
@@ -295,16 +294,20 @@ async fn renew<D: Disk>(
         volume.write_endpoints(&endpoints).context(VolumeSnafu)?;
     }
     let message = format!(
-        "the volume keeps its sound identity of router {}, for its new token was not redeemed \
-         ({reason:?}): {failure}; {}",
+        "the volume keeps its sound identity of router {}, since the new token was not redeemed: \
+         {failure}; {}",
         identity.id,
         reason.advice()
     );
-    // That of the token that was seen: whoever published it learns that it arrived.
-    Ok(kept(identity, message, Some(token.digest().to_owned())))
+    Ok(Report {
+        reason: Some(reason),
+        // That of the token that was seen: whoever published it learns that it arrived.
+        token_digest: Some(token.digest().to_owned()),
+        ..kept(identity, message)
+    })
 }
 
-fn kept(identity: Identity, message: String, token_digest: Option<String>) -> Report {
+fn kept(identity: Identity, message: String) -> Report {
     Report {
         outcome: Outcome::AlreadyEnrolled,
         reason: None,
@@ -312,7 +315,7 @@ fn kept(identity: Identity, message: String, token_digest: Option<String>) -> Re
         router_id: Some(identity.id),
         fingerprint: Some(identity.fingerprint),
         not_after: Some(identity.not_after),
-        token_digest,
+        token_digest: identity.token_digest,
     }
 }
 

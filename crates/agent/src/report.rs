@@ -13,14 +13,16 @@ pub const MAX_LENGTH: usize = 1024;
 pub enum Outcome {
     /// A token was redeemed.
     Enrolled,
-    /// The identity was there, and is sound.
+    /// The identity was there, is sound, and stays: nobody asked for another, or none was to be had.
     AlreadyEnrolled,
     /// There is no identity to start a router with.
     Failed,
 }
 
-/// Why it failed: a closed list, stable for those who read it.
+/// Why it failed: a closed list, stable for those who read it. `docs/enrollment.md` has a row for
+/// each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(clap::ValueEnum))]
 pub enum Reason {
     /// There is no identity on the volume, and no token to get one with.
     TokenMissing,
@@ -78,7 +80,7 @@ impl Reason {
                 "delete the volume, or give the token to the router that it names"
             }
             Self::ControllerUnreachable => {
-                "check that the address is right and reachable from this pod; it is tried again"
+                "check that the address is right and reachable from this pod; the next start tries again"
             }
             Self::ControllerNotTrusted => {
                 "check that token and CA bundle belong to the same network"
@@ -98,7 +100,8 @@ impl Reason {
 pub struct Report {
     /// How it ended.
     pub outcome: Outcome,
-    /// Why, where it failed.
+    /// Why, where it failed. With [`Outcome::AlreadyEnrolled`]: why the new token was not redeemed,
+    /// for which the router was to be enrolled anew; nothing failed where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
     /// A sentence for people, with what to do next.
@@ -162,6 +165,16 @@ mod tests {
             report("gone").to_line(),
             r#"{"outcome":"Failed","reason":"TokenSpent","message":"gone","routerId":"r1","notAfter":"1970-01-01T00:00:00Z","tokenDigest":"0123456789abcdef"}"#
         );
+    }
+
+    #[test]
+    fn each_reason_is_explained() {
+        use clap::ValueEnum;
+        let text = include_str!("../../../docs/enrollment.md");
+        for reason in Reason::value_variants() {
+            let row = format!("| `{reason:?}` |");
+            assert!(text.contains(&row), "docs/enrollment.md has no row {row}");
+        }
     }
 
     #[test]

@@ -57,10 +57,12 @@ impl Enrolled {
     }
 
     /// Runs the agent, which keeps the identity that the pod began with, byte for byte, and names
-    /// this token.
-    async fn keeps(&self, digest: Option<&str>) -> Report {
+    /// this token, and the reason why it was not redeemed.
+    async fn keeps(&self, digest: Option<&str>, reason: Option<Reason>) -> Report {
         let before = self.certificate();
-        let report = self.pod.succeeds(Outcome::AlreadyEnrolled).await;
+        let report = self.pod.run().await;
+        assert_eq!(report.outcome, Outcome::AlreadyEnrolled, "{report:?}");
+        assert_eq!(report.reason, reason, "{report:?}");
         assert_eq!(report.fingerprint, self.first.fingerprint);
         assert_eq!(report.not_after, self.first.not_after);
         assert_eq!(report.token_digest.as_deref(), digest);
@@ -127,13 +129,13 @@ async fn without_a_token_and_with_its_own_the_identity_stays() {
     let own = digest(&world.token);
     // Nobody is asked: there is nobody.
     world.controller.stop().unwrap();
-    world.keeps(Some(&own)).await;
+    world.keeps(Some(&own), None).await;
     world.pod.give("");
-    world.keeps(Some(&own)).await;
+    world.keeps(Some(&own), None).await;
     world.pod.give("not.a.token");
-    world.keeps(Some(&own)).await;
+    world.keeps(Some(&own), None).await;
     world.as_of_the_chart();
-    world.keeps(None).await;
+    world.keeps(None, None).await;
 }
 
 #[tokio::test]
@@ -141,8 +143,8 @@ async fn an_identity_that_somebody_else_made_is_renewed_as_well() {
     let world = enrolled().await;
     world.as_of_the_chart();
     // Of an unknown token, this one is tried, and found to be spent.
-    let report = world.keeps(Some(&digest(&world.token))).await;
-    assert!(report.message.contains("TokenSpent"), "{report:?}");
+    let own = digest(&world.token);
+    world.keeps(Some(&own), Some(Reason::TokenSpent)).await;
 
     let token = world.re_enrolled().await;
     world.pod.give(&token);
@@ -158,8 +160,9 @@ async fn a_token_that_cannot_be_redeemed_does_not_cost_the_identity() {
     let stale = world.re_enrolled().await;
     let fresh = world.re_enrolled().await;
     world.pod.give(&stale);
-    let report = world.keeps(Some(&digest(&stale))).await;
-    assert!(report.message.contains("TokenSpent"), "{report:?}");
+    let reason = Some(Reason::TokenSpent);
+    let report = world.keeps(Some(&digest(&stale)), reason).await;
+    assert!(report.message.contains("re-enroll"), "{report:?}");
     assert!(!report.to_line().contains(&stale));
 
     // What is wrong beside the token spends it as little.
@@ -167,23 +170,20 @@ async fn a_token_that_cannot_be_redeemed_does_not_cost_the_identity() {
     std::fs::write(&ca_file, "no certificate").unwrap();
     world.pod.request.ca_file = Some(ca_file);
     world.pod.give(&fresh);
-    let report = world.keeps(Some(&digest(&fresh))).await;
-    assert!(report.message.contains("CaBundleInvalid"), "{report:?}");
+    let reason = Some(Reason::CaBundleInvalid);
+    world.keeps(Some(&digest(&fresh)), reason).await;
     world.pod.request.ca_file = None;
 
     // Away, also while the pod is being stopped.
     world.controller.stop().unwrap();
-    let report = world.keeps(Some(&digest(&fresh))).await;
-    assert!(
-        report.message.contains("ControllerUnreachable"),
-        "{report:?}"
-    );
+    let reason = Some(Reason::ControllerUnreachable);
+    world.keeps(Some(&digest(&fresh)), reason).await;
     world.pod.request.retry_for = Duration::from_hours(1);
     let (sender, stop) = watch::channel(false);
     sender.send(true).unwrap();
     let report = enroll(&world.pod.request, RealDisk, stop).await;
     assert_eq!(report.outcome, Outcome::AlreadyEnrolled, "{report:?}");
-    assert!(report.message.contains("Interrupted"), "{report:?}");
+    assert_eq!(report.reason, Some(Reason::Interrupted));
     assert_eq!(report.token_digest, Some(digest(&fresh)));
 
     // It is as good as before.

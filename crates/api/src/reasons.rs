@@ -124,3 +124,36 @@ pub const MEMBER_FAILING: &str = "MemberFailing";
 pub const INLINE_TOKENS: &str = "InlineTokens";
 /// The router would expand a `$` in this string.
 pub const DOLLAR_IN_STRING: &str = "DollarInString";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// The reasons in this file: its constants outside of a module.
+    fn reasons() -> BTreeSet<&'static str> {
+        let lines = include_str!("reasons.rs").lines();
+        let constants = lines.filter_map(|line| line.strip_prefix("pub const "));
+        constants
+            .map(|line| {
+                line.split('"')
+                    .nth(1)
+                    .unwrap_or_else(|| panic!("no text in one line: {line}"))
+            })
+            .collect()
+    }
+
+    /// The reasons that have a row in the documentation.
+    fn rows() -> BTreeSet<&'static str> {
+        let lines = include_str!("../../../docs/troubleshooting.md").lines();
+        lines
+            .filter_map(|line| line.strip_prefix("| `"))
+            .filter_map(|line| line.split('`').next())
+            .collect()
+    }
+
+    #[test]
+    fn each_reason_is_explained_and_nothing_else_is() {
+        assert!(reasons().contains(super::READY));
+        assert_eq!(reasons(), rows());
+    }
+}

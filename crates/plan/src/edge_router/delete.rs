@@ -37,7 +37,7 @@ pub(super) fn plan(facts: &Facts) -> Plan {
         }
         Err(problem) => {
             return draft
-                .deletion_blocked(&with_way_out(facts, problem))
+                .deletion_blocked(&with_way_out(facts, &problem))
                 .finish();
         }
     };
@@ -89,7 +89,7 @@ fn still_online(entity: &Entity, mut draft: Draft) -> Plan {
         .finish()
 }
 
-fn with_way_out(facts: &Facts, problem: Problem) -> Problem {
+fn with_way_out(facts: &Facts, problem: &Problem) -> Problem {
     let metadata = &facts.object.metadata;
     Problem::new(
         problem.reason,

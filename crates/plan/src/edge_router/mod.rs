@@ -118,6 +118,10 @@ pub struct View {
 }
 
 /// One edge router on the network.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "as the network's API has them"
+)]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entity {
     /// Its id.

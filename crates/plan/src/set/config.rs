@@ -61,7 +61,7 @@ pub fn router_config(spec: &ZitiRouterSpec, namespace: &str) -> Value {
     match spec.tunnel.mode {
         TunnelMode::None => {}
         TunnelMode::Host => {
-            listeners.push(json!({"binding": "tunnel", "options": {"mode": "host"}}))
+            listeners.push(json!({"binding": "tunnel", "options": {"mode": "host"}}));
         }
     }
     json!({

@@ -153,12 +153,11 @@ fn edge_routers(
                     teardown::release(actual, steps);
                 }
             }
+            Some(actual) if in_line(&wanted, actual) => {}
             Some(actual) => {
-                if !in_line(&wanted, actual) {
-                    let mut wanted = teardown::changed(wanted, actual);
-                    wanted.metadata.finalizers = Some(holds());
-                    steps.push(Step::ApplyEdgeRouter(Box::new(wanted)));
-                }
+                let mut wanted = teardown::changed(wanted, actual);
+                wanted.metadata.finalizers = Some(holds());
+                steps.push(Step::ApplyEdgeRouter(Box::new(wanted)));
             }
         }
     }

@@ -14,6 +14,7 @@ mod decide;
 pub mod member;
 pub mod orphan;
 mod ownership;
+mod pod;
 pub mod render;
 mod rollout;
 mod status;

@@ -7,16 +7,18 @@
 //! that is wrong and the log of what happened until then.
 
 mod cluster;
-mod drivers;
+mod collector;
+mod edge_router_driver;
 mod invariants;
 mod kube;
 mod script;
+mod set_driver;
 mod settle;
 mod ziti;
 
 pub(crate) use script::{Cascade, Mode, Script, script};
 
-use self::drivers::Memory;
+use self::edge_router_driver::Memory;
 use self::invariants::Ledger;
 use self::kube::Kube;
 use self::ziti::Ziti;

@@ -1,0 +1,19 @@
+//! The operator as a user has it: installed by its chart, on a real cluster, beside real Ziti
+//! controllers, with real routers. What the README promises is tried here.
+//!
+//! `cargo xtask test` starts the cluster and hands it over by environment variables
+//! ([`testbed::environment`]). Each test has its own namespace for routers and its own Ziti network
+//! ([`stage`]), so that they can take place at the same time; one operator serves them all, and it
+//! is killed and upgraded meanwhile ([`operator`]). Whoever waits here waits for a condition with a
+//! deadline.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
+mod operator;
+mod quickstart;
+mod stage;
+mod watch;
+mod ziti_network;

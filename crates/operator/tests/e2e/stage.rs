@@ -1,0 +1,421 @@
+//! Where a test takes place: a namespace for its routers, and another with a Ziti controller of its
+//! own, so that the one can go while the other stays. When a test fails, all that is in them is
+//! printed; whatever becomes of it, they are cleared away.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use futures::FutureExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::conditions;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use testbed::environment::Environment;
+use testbed::ziti_in_cluster::{ADMIN_SECRET, CA_CONFIG_MAP};
+use testbed::{dump, kubernetes, operator_install};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::ziti_network::Ziti;
+
+/// The longest that anything may take. On a quiet machine nothing takes a quarter of it; on a busy
+/// one, or while another test has just killed the operator, it takes longer.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+
+/// How long enrollment tokens live where the test does not care.
+pub(crate) const LONG_LIFE: Duration = Duration::from_hours(3);
+
+/// The name of the ZitiNetwork in each stage's namespace.
+pub(crate) const NETWORK: &str = "ziti";
+
+/// How many tests work at a time: routers and controllers of more would only wait for each other.
+static TURNS: Semaphore = Semaphore::const_new(3);
+
+/// One test's part of the cluster.
+pub(crate) struct Stage {
+    pub(crate) environment: Environment,
+    /// With all rights.
+    pub(crate) client: Client,
+    /// Where its routers are.
+    pub(crate) namespace: String,
+    /// Its Ziti network.
+    pub(crate) ziti: Ziti,
+    turn: Mutex<Option<SemaphorePermit<'static>>>,
+}
+
+/// Sets a stage, plays a test on it, and clears it away.
+pub(crate) fn play(name: &str, act: impl AsyncFnOnce(&Stage) -> Result<()>) {
+    play_with_tokens_of(LONG_LIFE, name, act);
+}
+
+/// The same on a network whose enrollment tokens live that long.
+pub(crate) fn play_with_tokens_of(
+    life: Duration,
+    name: &str,
+    act: impl AsyncFnOnce(&Stage) -> Result<()>,
+) {
+    in_turn(async |turn| {
+        let environment = Environment::get()?;
+        let client = environment.client().await?;
+        let namespace = format!("e2e-{name}");
+        let ziti_namespace = format!("{namespace}-ziti");
+        let namespaces = [namespace.as_str(), ziti_namespace.as_str()];
+        // What an interrupted run left.
+        clear(&client, &namespaces).await?;
+        let outcome = guarded(async {
+            let stage = Stage {
+                ziti: Ziti::deploy(&client, &environment, &ziti_namespace, life).await?,
+                environment: environment.clone(),
+                client: client.clone(),
+                namespace: namespace.clone(),
+                turn: Mutex::new(Some(turn)),
+            };
+            stage.make_namespace().await?;
+            guarded(act(&stage)).await
+        })
+        .await;
+        tell(&environment, &namespaces, &outcome);
+        let cleared = clear(&client, &namespaces).await;
+        outcome?;
+        cleared
+    });
+}
+
+/// Plays a test in the namespace and on the network of the demo, which are left as they are but for
+/// the routers.
+pub(crate) fn play_in_place(namespace: &str, act: impl AsyncFnOnce(&Stage) -> Result<()>) {
+    in_turn(async |turn| {
+        let environment = Environment::get()?;
+        let client = environment.client().await?;
+        let outcome = guarded(async {
+            let stage = Stage {
+                ziti: Ziti::deploy(&client, &environment, namespace, LONG_LIFE).await?,
+                environment: environment.clone(),
+                client: client.clone(),
+                namespace: namespace.to_owned(),
+                turn: Mutex::new(Some(turn)),
+            };
+            stage.remove_routers().await?;
+            guarded(act(&stage)).await?;
+            stage.remove_routers().await
+        })
+        .await;
+        tell(&environment, &[namespace], &outcome);
+        outcome
+    });
+}
+
+/// Runs a test when it is its turn.
+fn in_turn(test: impl AsyncFnOnce(SemaphorePermit<'static>) -> Result<()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let outcome = runtime.block_on(async { test(TURNS.acquire().await.unwrap()).await });
+    if let Err(error) = outcome {
+        panic!("{error:#}");
+    }
+}
+
+/// Makes an error of a panic, so that what follows a failure happens for both.
+async fn guarded(test: impl Future<Output = Result<()>>) -> Result<()> {
+    match AssertUnwindSafe(test).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(panic) => match panic.downcast::<String>() {
+            Ok(message) => bail!("{message}"),
+            Err(panic) => match panic.downcast::<&str>() {
+                Ok(message) => bail!("{message}"),
+                Err(panic) => resume_unwind(panic),
+            },
+        },
+    }
+}
+
+/// Prints all there is to know of a failure; the harness shows it with the failed test.
+fn tell(environment: &Environment, namespaces: &[&str], outcome: &Result<()>) {
+    let Err(error) = outcome else { return };
+    say(&format!("{error:#}"));
+    for namespace in namespaces.iter().chain(&[operator_install::RELEASE]) {
+        say(&dump::namespace(&environment.kubeconfig, namespace));
+    }
+}
+
+/// Says something to whoever reads the output of a test.
+#[expect(clippy::print_stdout, reason = "the output of a test is read by people")]
+pub(crate) fn say(text: &str) {
+    println!("{text}");
+}
+
+/// Deletes namespaces in this order and waits until they are gone. Where objects hold one for too
+/// long they are let go by force: the failure was told, and the next run shall not meet them.
+async fn clear(client: &Client, namespaces: &[&str]) -> Result<()> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    for name in namespaces {
+        if api
+            .get_opt(name)
+            .await
+            .with_context(|| format!("looking for namespace {name}"))?
+            .is_none()
+        {
+            continue;
+        }
+        let deleted = api.delete(name, &DeleteParams::default()).await;
+        deleted.with_context(|| format!("deleting namespace {name}"))?;
+        let gone = |object: Option<&Namespace>| object.is_none();
+        let within = Duration::from_mins(1);
+        if let Err(error) =
+            kubernetes::wait_for(api.clone(), name, "gone", gone, within).await
+        {
+            say(&format!("{error:#}; its objects are let go by force"));
+            let_go::<ZitiRouter>(client, name).await?;
+            let_go::<EdgeRouter>(client, name).await?;
+            let_go::<ZitiNetwork>(client, name).await?;
+            kubernetes::wait_for(api.clone(), name, "gone", gone, within).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes all finalizers off.
+async fn let_go<K: Object>(client: &Client, namespace: &str) -> Result<()> {
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let kind = K::kind(&());
+    let listed = api.list(&ListParams::default()).await;
+    for object in listed.with_context(|| format!("listing {kind}s of {namespace}"))? {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        let name = object.name_any();
+        match api.patch(&name, &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            patched => {
+                patched.with_context(|| format!("letting {kind} {name} go"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Stage {
+    /// Lets another test work while this one only waits, for minutes.
+    pub(crate) fn give_up_turn(&self) {
+        drop(self.turn.lock().unwrap().take());
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Makes the namespace of the routers. Pods must keep the restricted Pod Security Standard in
+    /// it.
+    async fn make_namespace(&self) -> Result<()> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace, "labels": {
+                "pod-security.kubernetes.io/enforce": "restricted",
+                "pod-security.kubernetes.io/enforce-version": "latest",
+            }}
+        });
+        self.apply(object).await
+    }
+
+    /// Applies an object, in the routers' namespace where it names none.
+    pub(crate) async fn apply(&self, object: Value) -> Result<()> {
+        kubernetes::apply(&self.client, object, &self.namespace).await?;
+        Ok(())
+    }
+
+    /// Makes the stage's Ziti network known to the operator, as a user does: authority and
+    /// credential are copied here, the controller is in another namespace.
+    pub(crate) async fn join_network(&self) -> Result<()> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.ziti.namespace);
+        let ca = maps.get(CA_CONFIG_MAP).await.context("reading the authority")?;
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.ziti.namespace);
+        let admin = secrets.get(ADMIN_SECRET).await.context("reading the credential")?;
+        self.apply(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": CA_CONFIG_MAP}, "data": ca.data}))
+            .await?;
+        self.apply(json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": ADMIN_SECRET}, "data": admin.data}))
+            .await?;
+        let spec = json!({
+            "managementApi": [format!("https://ziti-controller.{}.svc:1280", self.ziti.namespace)],
+            "trust": {"configMap": {"name": CA_CONFIG_MAP, "key": "ca.crt"}},
+            "credential": {"password": {"name": ADMIN_SECRET}},
+        });
+        let spec = serde_json::from_value(spec).context("reading a ZitiNetwork")?;
+        self.create(&ZitiNetwork::new(NETWORK, spec)).await?;
+        Ok(())
+    }
+
+    /// Creates a ZitiRouter on the stage's network with `spec` besides.
+    pub(crate) async fn create_set(&self, name: &str, mut spec: Value) -> Result<ZitiRouter> {
+        spec["networkRef"] = json!({"name": NETWORK});
+        let spec = serde_json::from_value(spec).context("reading a ZitiRouter")?;
+        self.create(&ZitiRouter::new(name, spec)).await
+    }
+
+    /// A set of so many on the stage's network, online.
+    pub(crate) async fn set_online(&self, name: &str, replicas: i32) -> Result<ZitiRouter> {
+        self.join_network().await?;
+        self.create_set(name, json!({"replicas": replicas})).await?;
+        self.until_online(name, replicas).await
+    }
+
+    pub(crate) async fn create<K: Object>(&self, object: &K) -> Result<K> {
+        let created = self.api().create(&PostParams::default(), object).await;
+        created.with_context(|| format!("creating {} {}", K::kind(&()), object.name_any()))
+    }
+
+    /// Changes an object by a merge patch.
+    pub(crate) async fn patch<K: Object>(&self, name: &str, patch: Value) -> Result<K> {
+        let patched = self
+            .api()
+            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+            .await;
+        patched.with_context(|| format!("patching {} {name} with {patch}", K::kind(&())))
+    }
+
+    /// Scales a set as `kubectl scale` does.
+    pub(crate) async fn scale(&self, set: &str, replicas: i32) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        let scaled = self
+            .api::<ZitiRouter>()
+            .patch_scale(set, &PatchParams::default(), &patch)
+            .await;
+        scaled.with_context(|| format!("scaling {set} to {replicas}"))?;
+        Ok(())
+    }
+
+    pub(crate) async fn delete<K: Object>(&self, name: &str, params: &DeleteParams) -> Result<()> {
+        let deleted = self.api::<K>().delete(name, params).await;
+        deleted.with_context(|| format!("deleting {} {name}", K::kind(&())))?;
+        Ok(())
+    }
+
+    pub(crate) async fn get<K: Object>(&self, name: &str) -> Result<K> {
+        let got = self.api().get(name).await;
+        got.with_context(|| format!("reading {} {name}", K::kind(&())))
+    }
+
+    pub(crate) async fn find<K: Object>(&self, name: &str) -> Result<Option<K>> {
+        let found = self.api().get_opt(name).await;
+        found.with_context(|| format!("looking for {} {name}", K::kind(&())))
+    }
+
+    pub(crate) async fn list<K: Object>(&self) -> Result<Vec<K>> {
+        let listed = self.api().list(&ListParams::default()).await;
+        let listed = listed.with_context(|| format!("listing {}", K::plural(&())))?;
+        Ok(listed.items)
+    }
+
+    /// Waits, by a watch, until the object is there and is as wished.
+    pub(crate) async fn until<K: Object>(
+        &self,
+        name: &str,
+        what: &str,
+        wished: impl Fn(&K) -> bool,
+    ) -> Result<K> {
+        let condition = |object: Option<&K>| object.is_some_and(&wished);
+        let found = kubernetes::wait_for(self.api(), name, what, condition, PATIENCE).await?;
+        found.with_context(|| format!("{} {name} went away", K::kind(&())))
+    }
+
+    /// Waits until the object is gone, if it is there.
+    pub(crate) async fn until_gone<K: Object>(&self, name: &str) -> Result<()> {
+        let Some(uid) = self.find::<K>(name).await?.and_then(|object| object.uid()) else {
+            return Ok(());
+        };
+        let gone = conditions::is_deleted(&uid);
+        kubernetes::wait_for(self.api::<K>(), name, "gone", gone, PATIENCE).await?;
+        Ok(())
+    }
+
+    /// Waits until the set says that all of its members, so many, are online.
+    pub(crate) async fn until_online(&self, set: &str, members: i32) -> Result<ZitiRouter> {
+        let what = format!("online with {members} members");
+        self.until(set, &what, |set: &ZitiRouter| {
+            set.status.as_ref().is_some_and(|status| {
+                status.observed_generation == set.metadata.generation
+                    && status.replicas == members
+                    && status.online_replicas == members
+                    && truth(&status.conditions, "Ready") == Some("True")
+                    && truth(&status.conditions, "Progressing") == Some("False")
+            })
+        })
+        .await
+    }
+
+    /// kubectl in the routers' namespace; returns its output.
+    pub(crate) fn kubectl(&self, args: &[&str]) -> Result<String> {
+        kubernetes::kubectl(&self.environment.kubeconfig, None)?
+            .args(["--namespace", &self.namespace])
+            .args(args)
+            .output()
+    }
+
+    /// Deletes all ZitiRouters and ZitiNetworks, and waits until they are gone.
+    async fn remove_routers(&self) -> Result<()> {
+        self.remove_all::<ZitiRouter>().await?;
+        self.remove_all::<EdgeRouter>().await?;
+        self.remove_all::<ZitiNetwork>().await
+    }
+
+    async fn remove_all<K: Object>(&self) -> Result<()> {
+        for object in self.list::<K>().await? {
+            let name = object.name_any();
+            let deleted = self.api::<K>().delete(&name, &DeleteParams::background()).await;
+            match deleted {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                deleted => {
+                    deleted.with_context(|| format!("deleting {} {name}", K::kind(&())))?;
+                }
+            }
+            self.until_gone::<K>(&name).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The status of a condition, if there is one.
+pub(crate) fn truth<'a>(
+    conditions: &'a [k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
+    type_: &str,
+) -> Option<&'a str> {
+    let condition = conditions.iter().find(|have| have.type_ == type_)?;
+    Some(condition.status.as_str())
+}
+
+/// What tests work with: any namespaced kind.
+pub(crate) trait Object:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
