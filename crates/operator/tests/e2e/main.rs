@@ -11,6 +11,7 @@
     clippy::expect_used,
     reason = "helpers of tests fail as tests do"
 )]
+#![allow(dead_code, reason = "the next tests use it")]
 
 mod operator;
 mod quickstart;

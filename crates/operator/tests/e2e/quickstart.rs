@@ -17,10 +17,12 @@ const MEMBERS: [&str; 2] = ["edge-0", "edge-1"];
 fn the_quickstart_brings_two_routers_online() {
     stage::play_in_place("ziti", async |stage| {
         stage
-            .apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
-                "name": stage.namespace,
-                "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
-            }}))
+            .apply(
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+                    "name": stage.namespace,
+                    "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
+                }}),
+            )
             .await?;
         let path = paths::repository().join("examples/quickstart.yaml");
         let example = std::fs::read_to_string(path).context("reading the quickstart")?;
@@ -54,9 +56,29 @@ fn listed_as_the_readme_shows(stage: &Stage) -> Result<()> {
     let has = |cells: &[&str]| rows.iter().any(|row| row.starts_with(cells));
     let version = format!("v{}", tag(&stage.environment.controller_image));
     for wanted in [
-        &["NAME", "REGISTERED", "ENROLLED", "ONLINE", "REASON", "ID", "AGE"][..],
-        &["edgerouter.openziti.io/edge-0", "True", "True", "True", "Ready"],
-        &["edgerouter.openziti.io/edge-1", "True", "True", "True", "Ready"],
+        &[
+            "NAME",
+            "REGISTERED",
+            "ENROLLED",
+            "ONLINE",
+            "REASON",
+            "ID",
+            "AGE",
+        ][..],
+        &[
+            "edgerouter.openziti.io/edge-0",
+            "True",
+            "True",
+            "True",
+            "Ready",
+        ],
+        &[
+            "edgerouter.openziti.io/edge-1",
+            "True",
+            "True",
+            "True",
+            "Ready",
+        ],
         &["NAME", "READY", "REASON", "VERSION", "AGE"],
         &["zitinetwork.openziti.io/ziti", "True", "Ready", &version],
         &["NAME", "DESIRED", "READY", "ONLINE", "STATUS", "AGE"],
@@ -88,12 +110,17 @@ async fn tokens_are_emptied(stage: &Stage) -> Result<()> {
             .await?;
     }
     let tokens = stage
-        .until(&names::tokens_secret("edge"), "emptied", |secret: &Secret| {
-            MEMBERS.iter().all(|member| empty(secret, member))
-        })
+        .until(
+            &names::tokens_secret("edge"),
+            "emptied",
+            |secret: &Secret| MEMBERS.iter().all(|member| empty(secret, member)),
+        )
         .await?;
     let keys: Vec<&String> = tokens.data.iter().flatten().map(|(key, _)| key).collect();
-    ensure!(keys == MEMBERS, "the Secret of tokens has the keys {keys:?}");
+    ensure!(
+        keys == MEMBERS,
+        "the Secret of tokens has the keys {keys:?}"
+    );
     Ok(())
 }
 

@@ -150,7 +150,10 @@ fn tell(environment: &Environment, namespaces: &[&str], outcome: &Result<()>) {
 }
 
 /// Says something to whoever reads the output of a test.
-#[expect(clippy::print_stdout, reason = "the output of a test is read by people")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the output of a test is read by people"
+)]
 pub(crate) fn say(text: &str) {
     println!("{text}");
 }
@@ -172,9 +175,7 @@ async fn clear(client: &Client, namespaces: &[&str]) -> Result<()> {
         deleted.with_context(|| format!("deleting namespace {name}"))?;
         let gone = |object: Option<&Namespace>| object.is_none();
         let within = Duration::from_mins(1);
-        if let Err(error) =
-            kubernetes::wait_for(api.clone(), name, "gone", gone, within).await
-        {
+        if let Err(error) = kubernetes::wait_for(api.clone(), name, "gone", gone, within).await {
             say(&format!("{error:#}; its objects are let go by force"));
             let_go::<ZitiRouter>(client, name).await?;
             let_go::<EdgeRouter>(client, name).await?;
@@ -238,9 +239,15 @@ impl Stage {
     /// credential are copied here, the controller is in another namespace.
     pub(crate) async fn join_network(&self) -> Result<()> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.ziti.namespace);
-        let ca = maps.get(CA_CONFIG_MAP).await.context("reading the authority")?;
+        let ca = maps
+            .get(CA_CONFIG_MAP)
+            .await
+            .context("reading the authority")?;
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.ziti.namespace);
-        let admin = secrets.get(ADMIN_SECRET).await.context("reading the credential")?;
+        let admin = secrets
+            .get(ADMIN_SECRET)
+            .await
+            .context("reading the credential")?;
         self.apply(json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": CA_CONFIG_MAP}, "data": ca.data}))
             .await?;
@@ -373,7 +380,10 @@ impl Stage {
     async fn remove_all<K: Object>(&self) -> Result<()> {
         for object in self.list::<K>().await? {
             let name = object.name_any();
-            let deleted = self.api::<K>().delete(&name, &DeleteParams::background()).await;
+            let deleted = self
+                .api::<K>()
+                .delete(&name, &DeleteParams::background())
+                .await;
             match deleted {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 deleted => {

@@ -76,7 +76,10 @@ impl Ziti {
             .map(|(name, router)| (name, router.id))
             .collect();
         let have: Vec<&str> = ids.keys().map(String::as_str).collect();
-        ensure!(have == names, "the network has the routers {have:?}, not {names:?}");
+        ensure!(
+            have == names,
+            "the network has the routers {have:?}, not {names:?}"
+        );
         Ok(ids)
     }
 
@@ -84,9 +87,15 @@ impl Ziti {
     pub(crate) async fn expect_online(&self, names: &[&str]) -> Result<()> {
         let routers = self.routers().await?;
         let have: Vec<&str> = routers.keys().map(String::as_str).collect();
-        ensure!(have == names, "the network has the routers {have:?}, not {names:?}");
+        ensure!(
+            have == names,
+            "the network has the routers {have:?}, not {names:?}"
+        );
         for router in routers.values() {
-            ensure!(router.is_in_service(), "Ziti does not see it online: {router:?}");
+            ensure!(
+                router.is_in_service(),
+                "Ziti does not see it online: {router:?}"
+            );
         }
         Ok(())
     }
@@ -111,7 +120,10 @@ impl Ziti {
         };
         let created = self.management.create_edge_router(&router).await;
         let id = created.with_context(|| format!("registering {name}"))?;
-        let read = self.management.get(&format!("/edge-routers/{id}"), &[]).await;
+        let read = self
+            .management
+            .get(&format!("/edge-routers/{id}"), &[])
+            .await;
         let read = read.with_context(|| format!("reading {name}"))?;
         let token = read["enrollmentJwt"].as_str().context("it has no token")?;
         Ok((id, token.to_owned()))
@@ -148,7 +160,12 @@ impl Ziti {
             while matches!(stopped.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
                 let listed = management.edge_routers(&Filter::all()).await;
                 let listed = listed.context("listing the network's routers")?;
-                seen.extend(listed.items.into_iter().map(|router| (router.name, router.id)));
+                seen.extend(
+                    listed
+                        .items
+                        .into_iter()
+                        .map(|router| (router.name, router.id)),
+                );
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             Ok(seen)
