@@ -149,7 +149,11 @@ fn provided_fault(
     let entity = entity?;
     // A token that was handed out is redeemed a moment before its pod says so.
     let handed_out = facts.secret.digest() == Some(token.digest.as_str());
-    let holds = agent.filter(mine).is_some_and(AgentReport::is_enrolled);
+    let waits = entity
+        .token
+        .as_ref()
+        .is_some_and(|waits| waits.digest == token.digest);
+    let holds = agent.filter(mine).is_some_and(AgentReport::is_enrolled) && !waits;
     if holds || (entity.verified && !handed_out) {
         return Some(Problem::new(
             reasons::TOKEN_SPENT,

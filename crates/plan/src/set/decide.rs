@@ -59,7 +59,12 @@ pub fn plan(facts: &Facts) -> Plan {
     tokens(facts, &members, &withheld, &mut steps);
     workload(facts, &members, &withheld, &config_map, &mut steps);
     removals(facts, &members, &mut steps);
-    status::running(facts, &members, &withheld, steps)
+    let mut plan = status::running(facts, &members, &withheld, steps);
+    if !facts.waiting_tokens.is_empty() {
+        // Nothing tells when a pod has had its time to redeem one.
+        plan.requeue = Some(rollout::RETRY);
+    }
+    plan
 }
 
 /// Members whose token another one has as well, by what is given or by what

@@ -4,7 +4,32 @@
 use super::member::{Member, current_replicas, report, wished};
 use super::{Facts, Network, Step};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::SignedDuration;
 use std::collections::BTreeSet;
+
+/// How long a pod that kept its old identity, since it could not redeem a new
+/// token, is given before it is made to try again: it does not by itself.
+pub(super) const RETRY: SignedDuration = SignedDuration::from_secs(90);
+
+/// While the network cannot be asked nobody knows who is up.
+fn is_blind(facts: &Facts) -> bool {
+    let Network::Found {
+        fault,
+        has_credential,
+        ..
+    } = &facts.network
+    else {
+        return false;
+    };
+    *has_credential && fault.is_some()
+}
+
+fn age(facts: &Facts, pod: &Pod) -> SignedDuration {
+    let made = pod.metadata.creation_timestamp.as_ref();
+    made.map_or(SignedDuration::ZERO, |made| {
+        facts.now.duration_since(made.0)
+    })
+}
 
 /// The next pod to replace, if any may be: because the template changed, or
 /// because a person deleted the EdgeRouter of a member that is wanted, which is
@@ -37,19 +62,11 @@ pub(super) fn next(facts: &Facts, members: &[Member]) -> Option<Step> {
     if let Some((_, pod, why)) = due.iter().find(|(member, ..)| is_down(member)) {
         return Some(delete(pod, why));
     }
-    // While the network cannot be asked nobody knows who is up.
-    let blind = matches!(
-        facts.network,
-        Network::Found {
-            fault: Some(_),
-            has_credential: true,
-            ..
-        }
-    );
     // Those that are not up first; of those that are, the last first.
     due.sort_by_key(|(member, ..)| (member.is_up(), -member.ordinal));
     let (member, pod, why) = due.into_iter().next()?;
-    (!blind && others(facts, members, member).all(Member::is_up)).then(|| delete(pod, why))
+    (!is_blind(facts) && others(facts, members, member).all(Member::is_up))
+        .then(|| delete(pod, why))
 }
 
 /// Pods that cannot go on by themselves although their token is there now: the
@@ -68,6 +85,10 @@ pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<Strin
             continue;
         };
         if report.token_digest.as_deref() == Some(token) {
+            let tried = report.is_enrolled() && !is_blind(facts) && !member.is_connected();
+            if tried && member.network_tells && age(facts, pod) >= RETRY {
+                steps.push(delete(pod, "its token waits still: it could not redeem it"));
+            }
             continue;
         }
         let step = delete(

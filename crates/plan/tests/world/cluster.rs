@@ -2,14 +2,14 @@
 //! that enrolls and the router that connects.
 
 use super::World;
-use super::kube::{Identity, Refusal, RunningPod, Volume, is_owned};
+use super::kube::{Identity, RunningPod, Token, Volume, is_owned};
 use api::names;
 use k8s_openapi::api::apps::v1::StatefulSetStatus;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod,
     PodCondition, PodStatus,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plan::set::applied::hash;
 use plan::set::member::{ENROLL_CONTAINER, claim_name, ordinal};
 use serde_json::json;
@@ -157,13 +157,13 @@ impl World {
         };
         // A missing key becomes a folder, which the agent takes for no token.
         let token = secret.keys.get(name).cloned().flatten();
-        if let Some(digest) = &token {
-            self.token_given(name, digest.clone());
+        if let Some(digest) = token.clone() {
+            self.token_given(name, &digest);
         }
         self.note(format!("  pod {name} starts with {token:?}"));
         let number = self.kube.next().to_string();
         let running = self.kube.pods.get_mut(name).expect("looked at above");
-        running.mounted = Some(token);
+        running.mounted = Some(Token(token));
         running.pod.metadata.resource_version = Some(number);
     }
 
@@ -172,7 +172,7 @@ impl World {
         let Some(running) = self.kube.pods.get(name) else {
             return;
         };
-        let (Some(token), None) = (running.mounted.clone(), &running.router) else {
+        let (Some(Token(token)), None) = (running.mounted.clone(), &running.router) else {
             return;
         };
         if running.pod.metadata.deletion_timestamp.is_some() {
@@ -201,7 +201,10 @@ impl World {
                 .redeem(digest, lose_reply)
                 .map_err(|reason| (reason, Some(digest.clone()))),
         };
-        self.note(format!("  agent of {name}: {result:?}"));
+        let told = format!("  agent of {name}: {result:?}");
+        if !self.log.ends_with(std::slice::from_ref(&told)) {
+            self.note(told);
+        }
         let message = match &result {
             Ok(identity) => json!({
                 "outcome": "Enrolled",

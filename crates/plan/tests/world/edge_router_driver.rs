@@ -3,8 +3,7 @@
 //! Each write may be the last before the process dies, and each request to the
 //! network may lose its reply.
 
-use super::cluster::in_set;
-use super::kube::{Keys, Refusal};
+use super::kube::{Refusal, SecretData};
 use super::{Lose, SET_NETWORK, World};
 use api::edge_router::{EdgeRouterStatus, Enrollment};
 use api::{EdgeRouter, names, reasons};
@@ -12,7 +11,6 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::edge_router::{
     self, Entity, NetworkBasics, NetworkFacts, Problem, SecretFacts, Step, View,
 };
-use plan::set::{self, TokenValue, TokensSecret};
 use std::collections::BTreeMap;
 
 /// The operator's driver goes round at most this often in one reconcile.
@@ -326,7 +324,7 @@ impl World {
                 self.write_status(object, &status)?;
             }
             Step::PublishToken { digest, .. } => {
-                self.write_enrollment(&name, object, Some(digest.clone()))?
+                self.write_enrollment(&name, object, Some(digest.clone()))?;
             }
             Step::EmptyToken => self.write_enrollment(&name, object, None)?,
             Step::Create(_)
@@ -351,7 +349,7 @@ impl World {
         let keys = BTreeMap::from([(names::TOKEN_KEY.to_owned(), digest)]);
         self.kube.enrollment.insert(
             name.to_owned(),
-            Keys {
+            SecretData {
                 owner: object.metadata.uid.clone(),
                 version,
                 keys,

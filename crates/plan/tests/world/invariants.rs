@@ -72,11 +72,11 @@ impl World {
     }
 
     /// A token is never given to two members.
-    pub(crate) fn token_given(&mut self, member: &str, digest: String) {
+    pub(crate) fn token_given(&mut self, member: &str, digest: &str) {
         let to = self
             .ledger
             .tokens
-            .entry(digest.clone())
+            .entry(digest.to_owned())
             .or_insert_with(|| member.to_owned())
             .clone();
         self.must(to == member, || {

@@ -29,29 +29,33 @@ pub(crate) struct Kube {
     pub(crate) pods: BTreeMap<String, RunningPod>,
     pub(crate) claims: BTreeMap<String, Volume>,
     /// `<set>-tokens`: digest by key, `None` where empty.
-    pub(crate) tokens: Option<Keys<Option<String>>>,
+    pub(crate) tokens: Option<SecretData<Option<String>>>,
     /// `<set>-provided-tokens`.
-    pub(crate) provided_copy: Option<Keys<String>>,
+    pub(crate) provided_copy: Option<SecretData<String>>,
     /// `<er>-enrollment`, by EdgeRouter.
-    pub(crate) enrollment: BTreeMap<String, Keys<Option<String>>>,
+    pub(crate) enrollment: BTreeMap<String, SecretData<Option<String>>>,
     /// The namespace is being deleted.
     pub(crate) terminating: bool,
 }
 
 /// A Secret: uid of its owner, and its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Keys<V> {
+pub(crate) struct SecretData<V> {
     pub(crate) owner: Option<String>,
     pub(crate) version: u64,
     pub(crate) keys: BTreeMap<String, V>,
 }
+
+/// What a pod found in the place of its token: a digest, or nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token(pub(crate) Option<String>);
 
 /// A pod and what goes on in it.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningPod {
     pub(crate) pod: Pod,
     /// What the kubelet mounted as its token: `None` before it started.
-    pub(crate) mounted: Option<Option<String>>,
+    pub(crate) mounted: Option<Token>,
     /// The identity with which its router runs.
     pub(crate) router: Option<Identity>,
 }

@@ -167,10 +167,10 @@ impl World {
             Action::EditSpec(what) => self.edit(what),
             Action::ReconcileSet => self.reconcile_set(None),
             Action::ReconcileEdgeRouter(i) => {
-                self.reconcile_edge_router(&self.member(i), None, true)
+                self.reconcile_edge_router(&self.member(i), None, true);
             }
             Action::ReconcileFromList(i) => {
-                self.reconcile_edge_router(&self.member(i), None, false)
+                self.reconcile_edge_router(&self.member(i), None, false);
             }
             Action::CrashInSet(writes) => {
                 self.budget = Some(writes);

@@ -4,7 +4,7 @@
 use super::World;
 use super::cluster::in_set;
 use super::edge_router_driver::Fault;
-use super::kube::{Keys, Refusal};
+use super::kube::{Refusal, SecretData};
 use api::{names, reasons};
 use plan::edge_router::Problem;
 use plan::set::{self, TokenValue, TokensSecret};
@@ -164,7 +164,7 @@ impl World {
         }
         self.check_in_use(edge_router);
         self.kube.change_edge_router(edge_router, |er| {
-            er.metadata.finalizers = Some(finalizers.clone())
+            er.metadata.finalizers = Some(finalizers.clone());
         })?;
         Ok(())
     }
@@ -206,7 +206,7 @@ impl World {
                     );
                 }
                 let version = self.kube.next();
-                self.kube.provided_copy = Some(Keys {
+                self.kube.provided_copy = Some(SecretData {
                     owner: object.metadata.uid.clone(),
                     version,
                     keys,
@@ -217,7 +217,7 @@ impl World {
                 report,
             } => {
                 self.kube.change_edge_router(edge_router, |er| {
-                    er.status.get_or_insert_default().agent = Some(report.clone())
+                    er.status.get_or_insert_default().agent = Some(report.clone());
                 })?;
             }
             set::Step::WriteTokens(write) => {
@@ -236,9 +236,9 @@ impl World {
                     );
                 }
                 let version = self.kube.next();
-                let secret = self.kube.tokens.get_or_insert_with(|| Keys {
+                let secret = self.kube.tokens.get_or_insert_with(|| SecretData {
                     owner: object.metadata.uid.clone(),
-                    ..Keys::default()
+                    ..SecretData::default()
                 });
                 secret.version = version;
                 secret.owner.clone_from(&object.metadata.uid);

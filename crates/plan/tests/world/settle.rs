@@ -30,7 +30,7 @@ impl World {
         }
         for round in 0..MOST_ROUNDS {
             if round % 40 == 0 {
-                self.people_mend();
+                self.people_mend(round > 0);
             }
             if self.ledger.orphaned && self.kube.set.is_none() && !self.kube.terminating {
                 // Left to be taken back.
@@ -54,7 +54,9 @@ impl World {
     }
 
     /// What a person would do who reads the conditions.
-    fn people_mend(&mut self) {
+    ///
+    /// Later on they also replace a token that looks usable and does not help.
+    fn people_mend(&mut self, again: bool) {
         // Routers of other people that stand in the way are renamed.
         let adopts = self.spec.adoption_policy == api::AdoptionPolicy::ByName;
         for router in self.ziti.routers.values_mut() {
@@ -98,7 +100,7 @@ impl World {
                         have.digest == token.digest && !have.is_expired(self.now)
                     })
                 });
-            if !sound && !usable {
+            if !sound && (!usable || again) {
                 self.note(format!("a person gives {name} a new token"));
                 self.give_token(ordinal);
             }
