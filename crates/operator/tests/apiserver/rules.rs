@@ -23,7 +23,10 @@ fn check(what: &str, answer: Result<(), kube::Error>, wished: Result<(), &str>) 
         (Err(error), Ok(())) => panic!("{what}: should be taken: {error}"),
         (Err(error), Err(words)) => {
             let said = error.to_string();
-            assert!(said.contains(words), "{what}: {said:?} should say {words:?}");
+            assert!(
+                said.contains(words),
+                "{what}: {said:?} should say {words:?}"
+            );
         }
     }
 }
@@ -44,7 +47,9 @@ async fn on_creation<K: Object>(world: &World, cases: Vec<Case>) {
 /// Tries changes of an object of this spec, without keeping any.
 async fn on_change<K: Object>(world: &World, name: &str, spec: Value, cases: Vec<Case>) {
     let object = untyped::<K>(json!({"metadata": {"name": name}, "spec": spec}));
-    let created = raw::<K>(world).create(&PostParams::default(), &object).await;
+    let created = raw::<K>(world)
+        .create(&PostParams::default(), &object)
+        .await;
     created.unwrap();
     let params = PatchParams {
         dry_run: true,
@@ -81,10 +86,26 @@ fn role_attributes(base: &Value) -> Vec<Case> {
     let roles = |roles: Value| with(base, &json!({"roleAttributes": roles}));
     vec![
         ("role attributes", roles(json!(["a", "b c"])), TAKEN),
-        ("a #", roles(json!(["#a"])), refused("should match '^[^#@]'")),
-        ("an @", roles(json!(["@a"])), refused("should match '^[^#@]'")),
-        ("an attribute twice", roles(json!(["a", "a"])), refused("Duplicate value")),
-        ("an empty attribute", roles(json!([""])), refused("should be at least 1 chars")),
+        (
+            "a #",
+            roles(json!(["#a"])),
+            refused("should match '^[^#@]'"),
+        ),
+        (
+            "an @",
+            roles(json!(["@a"])),
+            refused("should match '^[^#@]'"),
+        ),
+        (
+            "an attribute twice",
+            roles(json!(["a", "a"])),
+            refused("Duplicate value"),
+        ),
+        (
+            "an empty attribute",
+            roles(json!([""])),
+            refused("should be at least 1 chars"),
+        ),
     ]
 }
 
@@ -98,46 +119,98 @@ async fn an_edge_router_keeps_its_rules() {
     cases.extend([
         ("a network alone", base.clone(), TAKEN),
         ("a token alone", json!({"enrollment": provided}), TAKEN),
-        ("neither", json!({}), refused("networkRef is required unless the token is provided")),
+        (
+            "neither",
+            json!({}),
+            refused("networkRef is required unless the token is provided"),
+        ),
         (
             "both enrollments",
             and(json!({"enrollment": {"managed": {}, "provided": provided["provided"]}})),
             refused("spec.enrollment"),
         ),
         ("a cost", and(json!({"cost": 65535})), TAKEN),
-        ("a cost too high", and(json!({"cost": 65536})), refused("less than or equal to 65535")),
-        ("a negative cost", and(json!({"cost": -1})), refused("greater than or equal to 0")),
+        (
+            "a cost too high",
+            and(json!({"cost": 65536})),
+            refused("less than or equal to 65535"),
+        ),
+        (
+            "a negative cost",
+            and(json!({"cost": -1})),
+            refused("greater than or equal to 0"),
+        ),
         ("a tag", and(json!({"tags": {"team": "one"}})), TAKEN),
         (
             "a tag of ours",
             and(json!({"tags": {"ziti-operator-uid": "x"}})),
             refused("are the operator's own"),
         ),
-        ("another policy", and(json!({"deletionPolicy": "Keep"})), refused("Unsupported value")),
-        ("an empty name", and(json!({"name": ""})), refused("at least 1 chars")),
+        (
+            "another policy",
+            and(json!({"deletionPolicy": "Keep"})),
+            refused("Unsupported value"),
+        ),
+        (
+            "an empty name",
+            and(json!({"name": ""})),
+            refused("at least 1 chars"),
+        ),
     ]);
     on_creation::<EdgeRouter>(&world, cases).await;
 
     let changes = vec![
-        ("another name", json!({"name": "b"}), refused("name is immutable")),
-        ("no name", json!({"name": null}), refused("name is immutable")),
-        ("another network", json!({"networkRef": {"name": "m"}}), refused("networkRef is immutable")),
-        ("no network", json!({"networkRef": null}), refused("networkRef")),
+        (
+            "another name",
+            json!({"name": "b"}),
+            refused("name is immutable"),
+        ),
+        (
+            "no name",
+            json!({"name": null}),
+            refused("name is immutable"),
+        ),
+        (
+            "another network",
+            json!({"networkRef": {"name": "m"}}),
+            refused("networkRef is immutable"),
+        ),
+        (
+            "no network",
+            json!({"networkRef": null}),
+            refused("networkRef"),
+        ),
         (
             "the other enrollment",
             json!({"enrollment": {"managed": null, "provided": provided["provided"]}}),
             refused("enrollment cannot change between managed and provided"),
         ),
-        ("a policy", json!({"deletionPolicy": "Retain", "adoptionPolicy": "ByName"}), TAKEN),
-        ("roles and cost", json!({"roleAttributes": ["x"], "cost": 1}), TAKEN),
-        ("reissue", json!({"enrollment": {"managed": {"reissue": "OnDemand"}}}), TAKEN),
+        (
+            "a policy",
+            json!({"deletionPolicy": "Retain", "adoptionPolicy": "ByName"}),
+            TAKEN,
+        ),
+        (
+            "roles and cost",
+            json!({"roleAttributes": ["x"], "cost": 1}),
+            TAKEN,
+        ),
+        (
+            "reissue",
+            json!({"enrollment": {"managed": {"reissue": "OnDemand"}}}),
+            TAKEN,
+        ),
     ];
     let named = and(json!({"name": "a"}));
     on_change::<EdgeRouter>(&world, "named", named, changes).await;
     let changes = vec![("a name", json!({"name": "b"}), refused("name is immutable"))];
     on_change::<EdgeRouter>(&world, "unnamed", base.clone(), changes).await;
     let changes = vec![
-        ("a network", json!({"networkRef": {"name": "m"}}), refused("cannot be added or removed")),
+        (
+            "a network",
+            json!({"networkRef": {"name": "m"}}),
+            refused("cannot be added or removed"),
+        ),
         (
             "the other enrollment",
             json!({"enrollment": {"provided": null, "managed": {}}}),
@@ -160,56 +233,128 @@ async fn a_ziti_router_keeps_its_rules() {
         ("tokens alone", tokens.clone(), TAKEN),
         ("a Secret of tokens alone", secret.clone(), TAKEN),
         ("a network and tokens", and(tokens.clone()), TAKEN),
-        ("none of them", json!({}), refused("give networkRef, or tokens, or tokensSecretRef")),
+        (
+            "none of them",
+            json!({}),
+            refused("give networkRef, or tokens, or tokensSecretRef"),
+        ),
         (
             "two sources of tokens",
             with(&tokens, &secret),
             refused("give tokens or tokensSecretRef, not both"),
         ),
-        ("another topology", and(json!({"topology": "PerNode"})), refused("Unsupported value")),
+        (
+            "another topology",
+            and(json!({"topology": "PerNode"})),
+            refused("Unsupported value"),
+        ),
         ("none", and(json!({"replicas": 0})), TAKEN),
         ("a hundred", and(json!({"replicas": 100})), TAKEN),
-        ("more", and(json!({"replicas": 101})), refused("less than or equal to 100")),
-        ("fewer than none", and(json!({"replicas": -1})), refused("greater than or equal to 0")),
+        (
+            "more",
+            and(json!({"replicas": 101})),
+            refused("less than or equal to 100"),
+        ),
+        (
+            "fewer than none",
+            and(json!({"replicas": -1})),
+            refused("greater than or equal to 0"),
+        ),
         ("mode host", and(json!({"tunnel": {"mode": "host"}})), TAKEN),
-        ("another mode", and(json!({"tunnel": {"mode": "tproxy"}})), refused("Unsupported value")),
-        ("a port", and(json!({"edge": {"port": 1024}, "link": {"port": 65535}})), TAKEN),
-        ("a low port", and(json!({"edge": {"port": 443}})), refused("or equal to 1024")),
-        ("a high port", and(json!({"link": {"port": 65536}})), refused("or equal to 65535")),
+        (
+            "another mode",
+            and(json!({"tunnel": {"mode": "tproxy"}})),
+            refused("Unsupported value"),
+        ),
+        (
+            "a port",
+            and(json!({"edge": {"port": 1024}, "link": {"port": 65535}})),
+            TAKEN,
+        ),
+        (
+            "a low port",
+            and(json!({"edge": {"port": 443}})),
+            refused("or equal to 1024"),
+        ),
+        (
+            "a high port",
+            and(json!({"link": {"port": 65536}})),
+            refused("or equal to 65535"),
+        ),
         (
             "a size in words",
             and(json!({"identityStorage": {"persistentVolumeClaim": {"size": "some"}}})),
             refused("identityStorage.persistentVolumeClaim.size"),
         ),
-        ("a cost too high", and(json!({"cost": 65536})), refused("less than or equal to 65535")),
+        (
+            "a cost too high",
+            and(json!({"cost": 65536})),
+            refused("less than or equal to 65535"),
+        ),
         (
             "a name twice",
             and(json!({"csr": {"sans": {"dns": ["a", "a"]}}})),
             refused("Duplicate value"),
         ),
-        ("another policy", and(json!({"retention": {"whenScaled": "x"}})), refused("Unsupported")),
+        (
+            "another policy",
+            and(json!({"retention": {"whenScaled": "x"}})),
+            refused("Unsupported"),
+        ),
     ]);
     on_creation::<ZitiRouter>(&world, cases).await;
 
     let changes = vec![
-        ("another network", json!({"networkRef": {"name": "m"}}), refused("networkRef is immutable")),
-        ("tokens", tokens.clone(), refused("cannot change between provided and managed")),
+        (
+            "another network",
+            json!({"networkRef": {"name": "m"}}),
+            refused("networkRef is immutable"),
+        ),
+        (
+            "tokens",
+            tokens.clone(),
+            refused("cannot change between provided and managed"),
+        ),
         (
             "more storage",
             json!({"identityStorage": {"persistentVolumeClaim": {"size": "1Gi"}}}),
             refused("identityStorage is immutable"),
         ),
-        ("replicas and ports", json!({"replicas": 5, "edge": {"port": 4000}}), TAKEN),
-        ("image and mode", json!({"image": "a/b:1", "tunnel": {"mode": "host"}}), TAKEN),
+        (
+            "replicas and ports",
+            json!({"replicas": 5, "edge": {"port": 4000}}),
+            TAKEN,
+        ),
+        (
+            "image and mode",
+            json!({"image": "a/b:1", "tunnel": {"mode": "host"}}),
+            TAKEN,
+        ),
     ];
     on_change::<ZitiRouter>(&world, "managed", base.clone(), changes).await;
     let changes = vec![
-        ("a network", base.clone(), refused("networkRef cannot be added or removed")),
-        ("a Secret instead", json!({"tokens": null, "tokensSecretRef": {"name": "s"}}), TAKEN),
-        ("another token", json!({"tokens": {"tried-1": "eyJ"}}), TAKEN),
+        (
+            "a network",
+            base.clone(),
+            refused("networkRef cannot be added or removed"),
+        ),
+        (
+            "a Secret instead",
+            json!({"tokens": null, "tokensSecretRef": {"name": "s"}}),
+            TAKEN,
+        ),
+        (
+            "another token",
+            json!({"tokens": {"tried-1": "eyJ"}}),
+            TAKEN,
+        ),
     ];
     on_change::<ZitiRouter>(&world, "provided", tokens, changes).await;
-    let changes = vec![("managed", json!({"tokensSecretRef": null}), refused("cannot change between"))];
+    let changes = vec![(
+        "managed",
+        json!({"tokensSecretRef": null}),
+        refused("cannot change between"),
+    )];
     on_change::<ZitiRouter>(&world, "both", and(secret), changes).await;
 }
 
@@ -222,25 +367,61 @@ async fn a_ziti_network_keeps_its_rules() {
     let password = json!({"name": "p"});
     let cases: Vec<Case> = vec![
         ("the least", base.clone(), TAKEN),
-        ("two endpoints", and(json!({"managementApi": ["https://a:1", "https://b:2/"]})), TAKEN),
-        ("no endpoint", and(json!({"managementApi": []})), refused("should have at least 1 items")),
-        ("plain HTTP", and(json!({"managementApi": ["http://a:1"]})), refused("managementApi")),
-        ("a path", and(json!({"managementApi": ["https://a/b"]})), refused("managementApi")),
-        ("no trust", json!({"managementApi": ["https://a:1"]}), refused("spec.trust")),
+        (
+            "two endpoints",
+            and(json!({"managementApi": ["https://a:1", "https://b:2/"]})),
+            TAKEN,
+        ),
+        (
+            "no endpoint",
+            and(json!({"managementApi": []})),
+            refused("should have at least 1 items"),
+        ),
+        (
+            "plain HTTP",
+            and(json!({"managementApi": ["http://a:1"]})),
+            refused("managementApi"),
+        ),
+        (
+            "a path",
+            and(json!({"managementApi": ["https://a/b"]})),
+            refused("managementApi"),
+        ),
+        (
+            "no trust",
+            json!({"managementApi": ["https://a:1"]}),
+            refused("spec.trust"),
+        ),
         (
             "two kinds of trust",
             and(json!({"trust": {"configMap": map, "secret": map}})),
             refused("spec.trust"),
         ),
-        ("a password", and(json!({"credential": {"password": password}})), TAKEN),
+        (
+            "a password",
+            and(json!({"credential": {"password": password}})),
+            TAKEN,
+        ),
         (
             "two credentials",
             and(json!({"credential": {"password": password, "clientCertificate": password}})),
             refused("spec.credential"),
         ),
-        ("a pattern", and(json!({"namePattern": "{install}-{namespace}-{member}"})), TAKEN),
-        ("one name for all", and(json!({"namePattern": "x"})), refused("must contain {member}")),
-        ("addresses", and(json!({"controlPlane": {"endpoints": ["tls:ctrl:1280"]}})), TAKEN),
+        (
+            "a pattern",
+            and(json!({"namePattern": "{install}-{namespace}-{member}"})),
+            TAKEN,
+        ),
+        (
+            "one name for all",
+            and(json!({"namePattern": "x"})),
+            refused("must contain {member}"),
+        ),
+        (
+            "addresses",
+            and(json!({"controlPlane": {"endpoints": ["tls:ctrl:1280"]}})),
+            TAKEN,
+        ),
         (
             "an address without its scheme",
             and(json!({"controlPlane": {"endpoints": ["ctrl:1280"]}})),

@@ -18,7 +18,7 @@ use ziti::token::EnrollmentToken;
 use crate::operator::{AGENT_IMAGE, Operator, Options, ROUTER_IMAGE};
 use crate::player::Player;
 use crate::set::{until_replicas, zitirouter};
-use crate::world::World;
+use crate::world::{Told, World};
 use crate::ziti_network as network;
 
 #[tokio::test]
@@ -44,10 +44,12 @@ async fn a_token_is_taken_away_when_the_pod_holds_what_the_network_expects() {
     assert_eq!(mounted.as_ref(), Some(&enrolled.token));
 
     player.report(0, &enrolled.report()).await;
-    let told = world
-        .told::<EdgeRouter>("reports-0", types::ENROLLED, "True", reasons::ENROLLED)
+    world
+        .until::<EdgeRouter>("reports-0", "known to hold its identity", |er| {
+            let enrolled = er.condition(types::ENROLLED).unwrap();
+            enrolled.status == "True" && enrolled.message.contains("holds its identity")
+        })
         .await;
-    assert!(told.contains("holds its identity"), "{told}");
     let is_empty =
         |key: &'static str| move |secret: &Secret| secret.data.as_ref().unwrap()[key].0.is_empty();
     let enrollment = names::enrollment_secret("reports-0");

@@ -19,7 +19,9 @@ use crate::ziti_network::{self as network, NETWORK};
 /// PEM.
 fn traces(secret: &str) -> Vec<String> {
     let base64 = base64::engine::general_purpose::STANDARD.encode(secret);
-    let lines = secret.lines().filter(|line| line.len() > 24 && !line.starts_with("---"));
+    let lines = secret
+        .lines()
+        .filter(|line| line.len() > 24 && !line.starts_with("---"));
     let mut traces: Vec<String> = lines.map(str::to_owned).collect();
     traces.extend([secret.to_owned(), base64]);
     traces
@@ -59,7 +61,9 @@ async fn no_secret_is_in_any_log_event_or_status() {
     registered(&world, "silent-a", json!({})).await;
     let managed = world.token("silent-a").await;
     let inline = json!({"tokens": {"silent-0": given}});
-    world.create::<ZitiRouter>(zitirouter("silent", 1, inline)).await;
+    world
+        .create::<ZitiRouter>(zitirouter("silent", 1, inline))
+        .await;
     let player = Player::new(&world, "silent");
     player.schedule(0).await;
     let enrolled = player.enroll(0).await;
@@ -83,7 +87,10 @@ async fn no_secret_is_in_any_log_event_or_status() {
         ("the administrator's key", key),
     ];
     let log = operator.log();
-    assert!(log.contains("TRACE") && log.contains("silent-a"), "it logs all");
+    assert!(
+        log.contains("TRACE") && log.contains("silent-a"),
+        "it logs all"
+    );
     let mut said = vec![("the log", log)];
     said.push(("an event", json!(world.list::<Event>().await).to_string()));
     let statuses: Vec<Value> = [

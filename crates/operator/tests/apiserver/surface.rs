@@ -1,7 +1,6 @@
 //! What `kubectl` shows of the kinds: columns, short names, the category, and the scale.
 
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
-use kube::Resource;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
@@ -33,11 +32,22 @@ async fn lists_show_what_a_person_wants_to_see() {
     );
     assert_eq!(
         columns::<EdgeRouter>(&world).await,
-        ["Name", "Registered", "Enrolled", "Online", "Reason", "Id", "+Version", "Age"]
+        [
+            "Name",
+            "Registered",
+            "Enrolled",
+            "Online",
+            "Reason",
+            "Id",
+            "+Version",
+            "Age"
+        ]
     );
     assert_eq!(
         columns::<ZitiRouter>(&world).await,
-        ["Name", "Desired", "Ready", "Online", "Status", "+Mode", "+Message", "Age"]
+        [
+            "Name", "Desired", "Ready", "Online", "Status", "+Mode", "+Message", "Age"
+        ]
     );
 }
 
@@ -45,16 +55,38 @@ async fn lists_show_what_a_person_wants_to_see() {
 async fn every_kind_has_its_short_name_and_is_listed_by_kubectl_get_ziti() {
     let world = World::new("discovery").await;
     let group_version = format!("{}/{}", api::GROUP, api::VERSION);
-    let listed = world.client.list_api_group_resources(&group_version).await.unwrap();
-    for (plural, short) in [("zitinetworks", "zn"), ("edgerouters", "er"), ("zitirouters", "zr")] {
-        let found = listed.resources.iter().find(|resource| resource.name == plural).unwrap();
+    let listed = world
+        .client
+        .list_api_group_resources(&group_version)
+        .await
+        .unwrap();
+    for (plural, short) in [
+        ("zitinetworks", "zn"),
+        ("edgerouters", "er"),
+        ("zitirouters", "zr"),
+    ] {
+        let found = listed
+            .resources
+            .iter()
+            .find(|resource| resource.name == plural)
+            .unwrap();
         assert_eq!(found.short_names.as_deref(), Some(&[short.to_owned()][..]));
         assert_eq!(found.categories.as_deref(), Some(&["ziti".to_owned()][..]));
         assert!(found.namespaced);
         let status = format!("{plural}/status");
-        assert!(listed.resources.iter().any(|resource| resource.name == status));
+        assert!(
+            listed
+                .resources
+                .iter()
+                .any(|resource| resource.name == status)
+        );
     }
-    assert!(listed.resources.iter().any(|resource| resource.name == "zitirouters/scale"));
+    assert!(
+        listed
+            .resources
+            .iter()
+            .any(|resource| resource.name == "zitirouters/scale")
+    );
 }
 
 #[tokio::test]
@@ -68,8 +100,6 @@ async fn a_set_is_scaled_through_its_scale_subresource() {
     assert_eq!(spec.replicas, Some(2), "the default");
     spec.replicas = Some(4);
     let params = PostParams::default();
-    api.replace_scale("scaled", &params, &scale)
-        .await
-        .unwrap();
+    api.replace_scale("scaled", &params, &scale).await.unwrap();
     assert_eq!(world.get::<ZitiRouter>("scaled").await.spec.replicas, 4);
 }

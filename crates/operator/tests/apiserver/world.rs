@@ -131,11 +131,6 @@ impl World {
             .unwrap()
     }
 
-    /// A kubeconfig with all rights.
-    pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.shared.server.kubeconfig()
-    }
-
     /// A directory that ends with the API server.
     pub(crate) fn dir(&self) -> &Path {
         self.shared.server.dir()
