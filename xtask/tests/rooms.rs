@@ -38,13 +38,6 @@ const ROOMS: [(&str, &[&str], &[&str]); 5] = [
     ),
 ];
 
-fn metadata() -> Metadata {
-    MetadataCommand::new()
-        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
-        .exec()
-        .unwrap()
-}
-
 /// What a room itself names, tests and build scripts apart.
 fn named(package: &Package) -> BTreeSet<String> {
     package
@@ -57,7 +50,10 @@ fn named(package: &Package) -> BTreeSet<String> {
 
 #[test]
 fn a_room_uses_only_the_rooms_that_it_may_use() {
-    let metadata = metadata();
+    let metadata: Metadata = MetadataCommand::new()
+        .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
+        .exec()
+        .unwrap();
     let rooms: BTreeMap<String, &Package> = metadata
         .workspace_packages()
         .into_iter()
