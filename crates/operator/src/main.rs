@@ -14,6 +14,7 @@ mod io;
 mod leader;
 mod network;
 mod networks;
+mod picture;
 mod poller;
 mod problem;
 mod run;

@@ -6,6 +6,7 @@
 //! and not a call for each router. A credential stays here, in memory, until
 //! the last EdgeRouter of its network is gone.
 
+use crate::picture::{Picture, Rows};
 use crate::problem;
 use api::{EdgeRouter, ZitiNetwork, reasons};
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
@@ -15,6 +16,7 @@ use plan::edge_router::Problem;
 use plan::network::Verdict;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::Notify;
 use ziti::management::{EdgeRouterEntity, Filter, ManagementClient, ManagementError};
 use ziti::trust::CaBundle;
@@ -62,26 +64,9 @@ struct State {
     verdict: Result<Verdict, Problem>,
     last_good: Option<Verdict>,
     names_controllers: bool,
-    rows: Option<Rows>,
-    offline_since: HashMap<String, Timestamp>,
+    picture: Picture,
     closely: HashSet<String>,
     tokens: HashMap<String, bool>,
-}
-
-/// The routers as they were listed last.
-#[derive(Clone)]
-pub(crate) struct Rows {
-    pub(crate) entities: Arc<HashMap<String, EdgeRouterEntity>>,
-    pub(crate) server_time: Option<Timestamp>,
-    pub(crate) listed_at: Timestamp,
-}
-
-impl Rows {
-    /// The controller's clock now, going by when the list was made.
-    pub(crate) fn server_now(&self, now: Timestamp) -> Option<Timestamp> {
-        let then = self.server_time?;
-        then.checked_add(now.duration_since(self.listed_at)).ok()
-    }
 }
 
 /// What a caller may do with a network now.
@@ -176,8 +161,7 @@ impl Network {
                 verdict: Err(waiting),
                 last_good: None,
                 names_controllers: false,
-                rows: None,
-                offline_since: HashMap::new(),
+                picture: Picture::default(),
                 closely: HashSet::new(),
                 tokens: HashMap::new(),
             }),
@@ -194,7 +178,7 @@ impl Network {
     pub(crate) fn connect(&self, connection: Connection) {
         let mut state = lock(&self.state);
         if state.connection.as_ref().map(|known| &known.inputs) != Some(&connection.inputs) {
-            state.rows = None;
+            state.picture.clear();
             state.tokens.clear();
         }
         state.connection = Some(connection);
@@ -253,47 +237,21 @@ impl Network {
     }
 
     pub(crate) fn rows(&self) -> Option<Rows> {
-        lock(&self.state).rows.clone()
+        lock(&self.state).picture.rows()
     }
 
-    /// Keep a new picture. Returns the ids of which something differs.
+    /// Keep a list of the routers that was asked for at `asked`. Returns the
+    /// ids of which something differs.
     pub(crate) fn keep_rows(
         &self,
         entities: Vec<EdgeRouterEntity>,
         server_time: Option<Timestamp>,
+        asked: Instant,
         now: Timestamp,
     ) -> Vec<String> {
-        let entities: HashMap<String, EdgeRouterEntity> = entities
-            .into_iter()
-            .map(|entity| (entity.id.clone(), entity))
-            .collect();
-        let mut state = lock(&self.state);
-        for entity in entities.values() {
-            note_offline(&mut state.offline_since, entity, now);
-        }
-        let empty = Arc::default();
-        let before = state.rows.as_ref().map_or(&empty, |rows| &rows.entities);
-        let mut changed: Vec<String> = entities
-            .values()
-            .filter(|entity| {
-                before
-                    .get(&entity.id)
-                    .is_none_or(|have| fingerprint(have) != fingerprint(entity))
-            })
-            .map(|entity| entity.id.clone())
-            .collect();
-        changed.extend(
-            before
-                .keys()
-                .filter(|id| !entities.contains_key(*id))
-                .cloned(),
-        );
-        state.rows = Some(Rows {
-            entities: Arc::new(entities),
-            server_time,
-            listed_at: now,
-        });
-        changed
+        lock(&self.state)
+            .picture
+            .list(entities, server_time, asked, now)
     }
 
     /// How long the router has been seen offline.
@@ -302,12 +260,7 @@ impl Network {
         entity: &EdgeRouterEntity,
         now: Timestamp,
     ) -> Option<SignedDuration> {
-        let mut state = lock(&self.state);
-        note_offline(&mut state.offline_since, entity, now);
-        state
-            .offline_since
-            .get(&entity.id)
-            .map(|since| now.duration_since(*since))
+        lock(&self.state).picture.offline_for(entity, now)
     }
 
     /// Ask for every router of this id, name or owner, now.
@@ -320,12 +273,32 @@ impl Network {
     ) -> Result<(Vec<EdgeRouterEntity>, Option<Timestamp>), Problem> {
         let filter = filter_for(id, name, uid)
             .map_err(|error| Problem::new(reasons::NAME_INVALID, error))?;
+        let asked = Instant::now();
         let listed = connection
             .client
             .edge_routers(&filter)
             .await
             .map_err(|error| self.failed(&error))?;
+        self.learn(id, uid, &listed.items, asked);
         Ok((listed.items, listed.server_time))
+    }
+
+    /// Keep what a look showed of the router that was looked for. Of others
+    /// that have its name, whoever has them learns from the next list.
+    fn learn(&self, id: Option<&str>, uid: &str, found: &[EdgeRouterEntity], asked: Instant) {
+        let own = |entity: &&EdgeRouterEntity| {
+            let owner = entity.tags.get(api::names::TAG_UID);
+            Some(entity.id.as_str()) == id || owner.is_some_and(|owner| owner == uid)
+        };
+        let picture = &mut lock(&self.state).picture;
+        for entity in found.iter().filter(own) {
+            picture.look(&entity.id, Some(entity), asked);
+        }
+        if let Some(id) = id
+            && found.iter().all(|entity| entity.id != id)
+        {
+            picture.look(id, None, asked);
+        }
     }
 
     /// A failure in the API's words; where the network itself is at fault, it
@@ -384,44 +357,6 @@ fn not_ready(network: &str, problem: &Problem) -> Problem {
             format!("ZitiNetwork {network} is not ready: {}", problem.message),
         ),
     }
-}
-
-fn note_offline(since: &mut HashMap<String, Timestamp>, entity: &EdgeRouterEntity, now: Timestamp) {
-    if entity.is_online {
-        since.remove(&entity.id);
-    } else {
-        since.entry(entity.id.clone()).or_insert(now);
-    }
-}
-
-/// What of a router matters to us: a row that differs in nothing else wakes
-/// nobody.
-fn fingerprint(entity: &EdgeRouterEntity) -> impl PartialEq + use<> {
-    let token = entity
-        .enrollment_token()
-        .and_then(Result::ok)
-        .map(|token| token.digest().to_owned());
-    let tags = serde_json::to_string(&entity.tags).unwrap_or_default();
-    (
-        (
-            entity.name.clone(),
-            entity.role_attributes.clone(),
-            tags,
-            entity.cost,
-        ),
-        (
-            entity.is_tunneler_enabled,
-            entity.no_traversal,
-            entity.is_verified,
-            entity.is_online,
-        ),
-        (
-            entity.sync_status.clone(),
-            entity.fingerprint.clone(),
-            token,
-            entity.version.clone(),
-        ),
-    )
 }
 
 fn filter_for(id: Option<&str>, name: &str, uid: &str) -> Result<Filter, String> {

@@ -76,10 +76,11 @@ async fn poll(context: &Context, network: &Network) {
         return;
     }
     let filter = filter(context, &edge_routers);
+    let asked = std::time::Instant::now();
     match connection.client.edge_routers(&filter).await {
         Ok(listed) => {
             let now = Timestamp::now();
-            let changed = network.keep_rows(listed.items, listed.server_time, now);
+            let changed = network.keep_rows(listed.items, listed.server_time, asked, now);
             wake(context, network, &edge_routers, &changed);
         }
         Err(error) => {

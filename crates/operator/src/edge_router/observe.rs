@@ -2,7 +2,8 @@
 //! here and are handed to `apply` alone.
 
 use crate::context::Context;
-use crate::networks::{Access, Connection, Network, Rows};
+use crate::networks::{Access, Connection, Network};
+use crate::picture::Rows;
 use crate::poller;
 use crate::problem::{self, Error};
 use api::edge_router::Enrollment;
