@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 600, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 250, ..ProptestConfig::default() })]
 
     #[test]
     fn a_set_lives_through_faults_and_comes_to_rest(script in world::script()) {

@@ -113,12 +113,6 @@ fn provided_fault(
             "the token was not signed by a controller of this network: give a token of this network, or name the other network",
         ));
     }
-    if token.is_expired(server_time) {
-        return Some(Problem::new(
-            reasons::TOKEN_EXPIRED,
-            "the token ran out unused: have a new one made for this router (re-enroll) and put it in place of the old one",
-        ));
-    }
     if !token.names_controllers && !basics.names_controllers {
         return Some(Problem::new(
             reasons::INVALID_SPEC,
@@ -146,15 +140,9 @@ fn provided_fault(
             "the controller refused the token: have a new one made for this router (re-enroll) and put it in place of the old one",
         ));
     }
-    let entity = entity?;
-    // A token that was handed out is redeemed a moment before its pod says so.
-    let handed_out = facts.secret.digest() == Some(token.digest.as_str());
-    let waits = entity
-        .token
-        .as_ref()
-        .is_some_and(|waits| waits.digest == token.digest);
-    let holds = agent.filter(mine).is_some_and(AgentReport::is_enrolled) && !waits;
-    if holds || (entity.verified && !handed_out) {
+    if let Some(entity) = entity
+        && is_spent(facts, token, entity, agent)
+    {
         return Some(Problem::new(
             reasons::TOKEN_SPENT,
             format!(
@@ -164,7 +152,30 @@ fn provided_fault(
             ),
         ));
     }
+    if token.is_expired(server_time) {
+        return Some(Problem::new(
+            reasons::TOKEN_EXPIRED,
+            "the token ran out unused: have a new one made for this router (re-enroll) and put it in place of the old one",
+        ));
+    }
     None
+}
+
+/// Whether the network shows that the token was redeemed, or that another one
+/// stands in its place.
+fn is_spent(
+    facts: &Facts,
+    token: &TokenFacts,
+    entity: &Entity,
+    agent: Option<&AgentReport>,
+) -> bool {
+    let digest = Some(token.digest.as_str());
+    // One that was handed out is redeemed a moment before its pod says so.
+    let handed_out = facts.secret.digest() == digest;
+    let waits = entity.token.as_ref().map(|waits| waits.digest.as_str()) == digest;
+    let holds =
+        agent.is_some_and(|agent| agent.is_enrolled() && agent.token_digest.as_deref() == digest);
+    (holds && !waits) || (entity.verified && !handed_out)
 }
 
 fn known_reason(reason: &str) -> &'static str {

@@ -222,21 +222,18 @@ impl Member<'_> {
             && (self.waiting_token.is_some() || (self.is_enrolled() && self.has_volume()))
     }
 
-    /// Whether it has an EdgeRouter that is there to stay.
-    pub fn is_registered(&self) -> bool {
-        self.edge_router
-            .is_some_and(|er| er.metadata.deletion_timestamp.is_none())
-    }
-
-    /// Whether its EdgeRouter is being deleted.
-    pub fn is_leaving(&self) -> bool {
-        self.edge_router
-            .is_some_and(|er| er.metadata.deletion_timestamp.is_some())
-    }
-
+    /// Whether its router has an identity, as far as its EdgeRouter tells. A
+    /// provided token that was redeemed in an earlier life of the set counts as
+    /// well: what came of it is on the volume that was kept. Where no network
+    /// can tell, one that ran out may have been.
     fn is_enrolled(&self) -> bool {
         let status = self.edge_router.and_then(|er| er.status.as_ref());
-        status.is_some_and(|status| is_true(&status.conditions, types::ENROLLED))
+        let enrolled = status.and_then(|status| find(&status.conditions, types::ENROLLED));
+        enrolled.is_some_and(|enrolled| {
+            let used = enrolled.reason == reasons::TOKEN_SPENT
+                || (enrolled.reason == reasons::TOKEN_EXPIRED && !self.network_tells);
+            enrolled.status == "True" || (used && self.pod.is_none())
+        })
     }
 
     fn has_volume(&self) -> bool {
