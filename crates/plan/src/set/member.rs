@@ -222,6 +222,18 @@ impl Member<'_> {
             && (self.waiting_token.is_some() || (self.is_enrolled() && self.has_volume()))
     }
 
+    /// Whether it has an EdgeRouter that is there to stay.
+    pub fn is_registered(&self) -> bool {
+        self.edge_router
+            .is_some_and(|er| er.metadata.deletion_timestamp.is_none())
+    }
+
+    /// Whether its EdgeRouter is being deleted.
+    pub fn is_leaving(&self) -> bool {
+        self.edge_router
+            .is_some_and(|er| er.metadata.deletion_timestamp.is_some())
+    }
+
     /// Whether its router has an identity, as far as its EdgeRouter tells. A
     /// provided token that was redeemed in an earlier life of the set counts as
     /// well: what came of it is on the volume that was kept. Where no network
