@@ -193,7 +193,13 @@ impl Network {
             _ => false,
         } && state.names_controllers == names_controllers;
         if let Ok(good) = &verdict {
-            state.last_good = Some(good.clone());
+            let known = state.last_good.replace(good.clone());
+            if known.is_some_and(|known| known.identity != good.identity) {
+                // A person confirmed another network: the picture is of the
+                // one before it.
+                state.picture.clear();
+                state.tokens.clear();
+            }
         }
         state.verdict = verdict;
         state.names_controllers = names_controllers;
