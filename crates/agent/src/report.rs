@@ -40,7 +40,7 @@ pub enum Reason {
     IdentityMismatch,
     /// The identity's certificate has run out, and there is no token to get another.
     IdentityExpired,
-    /// The controller did not answer for as long as was allowed.
+    /// The controller did not answer, or had no leader, for as long as was allowed.
     ControllerUnreachable,
     /// The controller that answered is not the one that made the token, or not of the network.
     ControllerNotTrusted,
@@ -80,7 +80,7 @@ impl Reason {
                 "delete the volume, or give the token to the router that it names"
             }
             Self::ControllerUnreachable => {
-                "check that the address is right and reachable from this pod; the next start tries again"
+                "check that the controller runs and is reachable from this pod; the next start tries again"
             }
             Self::ControllerNotTrusted => {
                 "check that token and CA bundle belong to the same network"

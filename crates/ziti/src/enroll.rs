@@ -37,8 +37,9 @@ pub enum EnrollError {
         /// What the token says.
         found: EnrollmentMethod,
     },
-    /// No answer at the issuer's address. The token is not spent.
-    #[snafu(display("cannot reach the controller at {issuer}: {reason}"))]
+    /// No answer at the issuer's address, or one that it cannot serve now: its cluster has no
+    /// leader. The token is not spent.
+    #[snafu(display("cannot enroll at the controller at {issuer} now: {reason}"))]
     IssuerUnreachable {
         /// The address from the token.
         issuer: String,
@@ -345,15 +346,19 @@ async fn redeem(
             },
         })?;
     if !reply.status.is_success() {
-        return Err(refusal(&reply));
+        return Err(refusal(issuer, &reply));
     }
     reply.data().context(BadReplySnafu { field: "data" })
 }
 
-/// What a refusal means. The codes are those of Ziti 1.6 (`controller/apierror`).
-fn refusal(reply: &Reply) -> EnrollError {
+/// What a refusal means. The codes are those of Ziti 1.6 and 2.x (`controller/apierror`).
+fn refusal(issuer: String, reply: &Reply) -> EnrollError {
     let error = reply.error();
     let reason = error.cause().reason;
+    if error.is_for_want_of_a_leader() {
+        let reason = "its cluster has no leader".to_owned();
+        return EnrollError::IssuerUnreachable { issuer, reason };
+    }
     let (code, mut message) = (error.code, error.message);
     if !reason.is_empty() {
         message = format!("{message} ({reason})");
@@ -410,7 +415,7 @@ mod tests {
     #[test]
     fn tells_refusals_apart() {
         let body = |code: &str| format!(r#"{{"error":{{"code":"{code}","message":"m"}}}}"#);
-        let of = |status, code| refusal(&reply(status, &body(code)));
+        let of = |status, code| refusal("https://a".to_owned(), &reply(status, &body(code)));
         assert!(matches!(
             of(400, "INVALID_ENROLLMENT_TOKEN"),
             EnrollError::TokenSpent
@@ -429,7 +434,13 @@ mod tests {
         );
         let busy = of(429, "SERVER_TOO_MANY_REQUESTS");
         assert!(busy.is_retryable());
-        let proxy = refusal(&reply(502, "<html>bad gateway</html>"));
+        let proxy = reply(502, "<html>bad gateway</html>");
+        let proxy = refusal("https://a".to_owned(), &proxy);
         assert!(matches!(proxy, EnrollError::Rejected { status: 502, .. }));
+        let leaderless = of(503, "CLUSTER_NO_LEADER");
+        assert!(
+            matches!(leaderless, EnrollError::IssuerUnreachable { .. })
+                && leaderless.is_retryable()
+        );
     }
 }

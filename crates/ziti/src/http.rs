@@ -57,6 +57,14 @@ pub(crate) struct Cause {
 }
 
 impl ApiError {
+    /// Whether the cluster had no leader to take a write, so that nothing was changed. Ziti has a
+    /// code for it (503), and where a write is a part of something larger it hides it in the text
+    /// of a 500: `could not update edge router: CLUSTER_NO_LEADER: …` (seen on 2.1).
+    pub(crate) fn is_for_want_of_a_leader(&self) -> bool {
+        const CODE: &str = "CLUSTER_NO_LEADER";
+        self.code == CODE || self.cause().reason.contains(CODE)
+    }
+
     /// The cause, wherever this version of Ziti puts it.
     pub(crate) fn cause(&self) -> Cause {
         let text = |name: &str| {
@@ -201,6 +209,20 @@ mod tests {
         let old = reply(r#"{"error":{"causeMessage":"older"}}"#);
         assert_eq!(old.error().cause().reason, "older");
         assert_eq!(reply("<html>").error().cause(), Cause::default());
+    }
+
+    #[test]
+    fn sees_the_want_of_a_leader_in_both_places() {
+        let plain = reply(r#"{"error":{"code":"CLUSTER_NO_LEADER","message":"m"}}"#);
+        assert!(plain.error().is_for_want_of_a_leader());
+        // As 2.1 answers to `/enroll` between its start and the election.
+        let said = "could not update edge router: CLUSTER_NO_LEADER: Cluster has no leader";
+        let cause = format!(r#"{{"code":"UNHANDLED","message":"{said}"}}"#);
+        let hidden = reply(&format!(
+            r#"{{"error":{{"code":"UNHANDLED","message":"m","cause":{cause}}}}}"#
+        ));
+        assert!(hidden.error().is_for_want_of_a_leader());
+        assert!(!reply("").error().is_for_want_of_a_leader());
     }
 
     #[test]

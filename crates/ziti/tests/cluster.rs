@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{admin_client, redeemed, registered, router, router_until, write_identity};
+use common::{
+    admin_client, redeemed, redeemed_at_restarted, registered, router, router_until, write_identity,
+};
 use testbed::ziti::config::Storage;
 use testbed::ziti::{ControllerOptions, LocalController, LocalRouter, RouterOptions};
 use ziti::management::{EdgeRouterEntity, EdgeRouterPatch, ErrorKind};
@@ -35,7 +37,9 @@ async fn a_cluster_of_one_serves_as_a_single_controller_does() {
 
     let first = client.default_admin_id().await.unwrap();
     assert!(first.is_some());
+    let (_, token) = registered(&client, "early").await;
     controller.restart().await.unwrap();
+    redeemed_at_restarted(&controller, &token).await;
     assert_eq!(client.default_admin_id().await.unwrap(), first);
     controller.rebuild().await.unwrap();
     assert_ne!(client.default_admin_id().await.unwrap(), first);

@@ -4,8 +4,8 @@
 mod common;
 
 use common::{
-    TIMEOUT, admin_client, ca, enrollment, password, redeemed, registered, router_until, sans,
-    token_of, url, write_identity,
+    TIMEOUT, admin_client, ca, enrollment, password, redeemed, redeemed_at_restarted, registered,
+    router_until, sans, token_of, url, write_identity,
 };
 use serde_json::json;
 use testbed::ziti::{LocalController, LocalRouter, RouterOptions};
@@ -148,9 +148,7 @@ async fn a_controller_that_is_away_does_not_cost_the_token() {
     );
     assert!(error.is_retryable());
     controller.restart().await.unwrap();
-    enroll_router(&token, &enrollment(&key, &sans, None))
-        .await
-        .unwrap();
+    redeemed_at_restarted(&controller, &token).await;
 }
 
 #[tokio::test]

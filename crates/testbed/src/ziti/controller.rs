@@ -124,7 +124,13 @@ impl LocalController {
         }
     }
 
-    /// Ends it if it runs, and starts it again with its database.
+    /// Whether it is a cluster, of one: all of 2.x are.
+    pub fn is_cluster(&self) -> bool {
+        self.storage == Storage::Cluster
+    }
+
+    /// Ends it if it runs, and starts it again with its database. A cluster takes logins and reads
+    /// some seconds before it has elected its leader, and writes only then.
     pub async fn restart(&mut self) -> Result<()> {
         self.stop()?;
         self.run()?;

@@ -235,6 +235,7 @@ pub(super) fn from_refusal(call: &Call, reply: &Reply) -> ManagementError {
     let call = call.clone();
     let error = reply.error();
     let cause = error.cause();
+    let leaderless = error.is_for_want_of_a_leader();
     let (code, message) = (error.code, error.message);
     // The same fault is a 400 with a field on the leader and a bare 500 on a follower.
     let taken = cause.reason.contains("must be unique")
@@ -245,7 +246,7 @@ pub(super) fn from_refusal(call: &Call, reply: &Reply) -> ManagementError {
             call,
             reason: "the controller gave up on it after 10 s".to_owned(),
         },
-        (_, "CLUSTER_NO_LEADER") => ManagementError::NoLeader { call },
+        _ if leaderless => ManagementError::NoLeader { call },
         (StatusCode::TOO_MANY_REQUESTS, _) => ManagementError::TooManyRequests { call, code },
         // A 404 without Ziti's code comes from something in between, and means nothing.
         (StatusCode::NOT_FOUND, "NOT_FOUND") => ManagementError::NotFound { call },
@@ -319,6 +320,9 @@ mod tests {
         let body = |code: &str| format!(r#"{{"error":{{"code":"{code}","message":"m"}}}}"#);
         assert_eq!(kind(503, &body("TIMEOUT")), ErrorKind::Timeout);
         assert_eq!(kind(503, &body("CLUSTER_NO_LEADER")), ErrorKind::NoLeader);
+        let hidden = r#"{"error":{"code":"UNHANDLED","message":"m","cause":{"code":"UNHANDLED",
+            "message":"could not x: CLUSTER_NO_LEADER: Cluster has no leader"}}}"#;
+        assert_eq!(kind(500, hidden), ErrorKind::NoLeader);
         assert_eq!(kind(429, &body("RATE_LIMITED")), ErrorKind::TooManyRequests);
         assert_eq!(kind(404, &body("NOT_FOUND")), ErrorKind::NotFound);
         assert_eq!(kind(404, "<html>"), ErrorKind::Unexpected);

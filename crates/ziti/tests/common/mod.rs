@@ -99,6 +99,26 @@ pub(crate) async fn redeemed(token: &EnrollmentToken) -> (Key, RouterIdentity) {
     (key, identity)
 }
 
+/// Redeems `token` at a controller that has just come back: at once, or, where that is a cluster, as
+/// soon as it has a leader. Until then each refusal must say that the token is still good.
+pub(crate) async fn redeemed_at_restarted(
+    controller: &LocalController,
+    token: &EnrollmentToken,
+) -> (Key, RouterIdentity) {
+    let (key, sans) = (Key::generate().unwrap(), sans());
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let error = match enroll_router(token, &enrollment(&key, &sans, None)).await {
+            Ok(identity) => return (key, identity),
+            Err(error) => error,
+        };
+        let leaderless = error.is_retryable() && error.to_string().contains("no leader");
+        assert!(controller.is_cluster() && leaderless, "{error:?}");
+        assert!(Instant::now() < deadline, "{error:?} after {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// Writes an identity as the router reads it.
 pub(crate) fn write_identity(dir: &Path, key: &Key, identity: &RouterIdentity) {
     let endpoints = identity.controllers.join("\n- ");
