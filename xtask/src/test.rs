@@ -60,7 +60,7 @@ impl Test {
     /// Runs it; returns whether all is well.
     pub(crate) async fn run(&self) -> Result<bool> {
         let mut run = Run {
-            progress: Progress::new(if self.fast { 5 } else { 12 }),
+            progress: Progress::new(if self.fast { 5 } else { 13 }),
             tally: Tally::new()?,
             filter: self.filter.clone(),
             problems: Vec::new(),
