@@ -130,8 +130,10 @@ pub(super) async fn apply(
     Ok(())
 }
 
-/// Apply an object; where it was not seen among ours, make sure first that it
-/// does not take over what somebody else made under that name.
+/// Apply an object as it was seen: where somebody changed it meanwhile, the
+/// write is refused. (While `--cascade=orphan` lets it go, it must not be made
+/// ours again.) Where it was not seen among ours, make sure first that it is
+/// not what somebody else made under that name.
 async fn claim<K>(context: &Context, owner: &ZitiRouter, object: &K, ours: &[K]) -> Result<K, Error>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -143,22 +145,27 @@ where
     let namespace = owner.namespace().unwrap_or_default();
     let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
     let name = object.name_any();
-    if !ours.iter().any(|known| known.name_any() == name) {
+    let known = ours.iter().find(|known| known.name_any() == name);
+    let mut version = known.and_then(ResourceExt::resource_version);
+    if known.is_none() {
         let kind = K::kind(&());
         let found = api
             .get_metadata_opt(&name)
             .await
             .map_err(Error::kubernetes("reading", format!("{kind} {name}")))?;
-        if let Some(found) = found
-            && found.labels().get(names::LABEL_SET) != Some(&owner.name_any())
-        {
-            let message = format!(
-                "{kind} {name} exists and is not this ZitiRouter's: delete or rename it, or rename the ZitiRouter"
-            );
-            return Err(Problem::new(reasons::SOURCE_INVALID, message).into());
+        if let Some(found) = found {
+            if found.labels().get(names::LABEL_SET) != Some(&owner.name_any()) {
+                let message = format!(
+                    "{kind} {name} exists and is not this ZitiRouter's: delete or rename it, or rename the ZitiRouter"
+                );
+                return Err(Problem::new(reasons::SOURCE_INVALID, message).into());
+            }
+            version = found.resource_version();
         }
     }
-    io::apply(&api, object, MANAGER).await
+    let mut object = object.clone();
+    object.meta_mut().resource_version = version;
+    io::apply(&api, &object, MANAGER).await
 }
 
 async fn delete<K>(

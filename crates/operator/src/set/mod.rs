@@ -15,6 +15,10 @@ use kube::api::Api;
 use kube::runtime::controller::Action;
 use plan::set::{Step, after_failure};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon to look again where the watch has not caught up yet.
+const STALE: Duration = Duration::from_millis(50);
 
 /// One reconcile: observe, plan, apply, status.
 pub(crate) async fn reconcile(
@@ -28,6 +32,12 @@ pub(crate) async fn reconcile(
 
     // Observe: reads, live.
     let observed = observe::observe(&context, &object).await?;
+    // Last, whether the object is still the one at hand: what its deletion did
+    // to the others (`--cascade=orphan` takes the owner off them) must not be
+    // seen before the deletion itself.
+    if !observe::is_current(&api, &object).await? {
+        return Ok(Action::requeue(STALE));
+    }
 
     // Plan: no client.
     let facts = observed.facts(&object, &context.settings, Timestamp::now());
@@ -56,7 +66,7 @@ pub(crate) async fn reconcile(
     context.backoff.reset(&backoff_key(&object));
     if plan.steps.contains(&Step::AddFinalizer) {
         // Its own event may be merged with this one's: make sure to go on.
-        return Ok(Action::requeue(std::time::Duration::from_millis(100)));
+        return Ok(Action::requeue(Duration::from_millis(100)));
     }
     Ok(plan.requeue.map_or_else(Action::await_change, |after| {
         Action::requeue(after.unsigned_abs())
