@@ -7,7 +7,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "helpers of tests fail as tests do"
+    clippy::print_stdout,
+    reason = "helpers of tests fail and tell as tests do"
 )]
 
 mod bad_network;
@@ -20,6 +21,7 @@ mod operator;
 mod ownership;
 mod player;
 mod rules;
+mod rules_zitirouter;
 mod set;
 mod set_life;
 mod set_removal;

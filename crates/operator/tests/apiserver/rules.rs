@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::world::{Object, World};
 
 /// A change that is tried and what becomes of it: taken, or refused with these words.
-type Case = (&'static str, Value, Result<(), &'static str>);
+pub(crate) type Case = (&'static str, Value, Result<(), &'static str>);
 
-const TAKEN: Result<(), &str> = Ok(());
+pub(crate) const TAKEN: Result<(), &str> = Ok(());
 
-fn refused(words: &'static str) -> Result<(), &'static str> {
+pub(crate) fn refused(words: &'static str) -> Result<(), &'static str> {
     Err(words)
 }
 
@@ -32,7 +32,7 @@ fn check(what: &str, answer: Result<(), kube::Error>, wished: Result<(), &str>) 
 }
 
 /// Tries to create an object of each spec, all of the same name, without keeping any.
-async fn on_creation<K: Object>(world: &World, cases: Vec<Case>) {
+pub(crate) async fn on_creation<K: Object>(world: &World, cases: Vec<Case>) {
     let params = PostParams {
         dry_run: true,
         ..PostParams::default()
@@ -45,7 +45,7 @@ async fn on_creation<K: Object>(world: &World, cases: Vec<Case>) {
 }
 
 /// Tries changes of an object of this spec, without keeping any.
-async fn on_change<K: Object>(world: &World, name: &str, spec: Value, cases: Vec<Case>) {
+pub(crate) async fn on_change<K: Object>(world: &World, name: &str, spec: Value, cases: Vec<Case>) {
     let object = untyped::<K>(json!({"metadata": {"name": name}, "spec": spec}));
     let created = raw::<K>(world)
         .create(&PostParams::default(), &object)
@@ -74,7 +74,7 @@ fn untyped<K: Object>(mut object: Value) -> kube::api::DynamicObject {
     serde_json::from_value(object).unwrap()
 }
 
-fn with(base: &Value, additions: &Value) -> Value {
+pub(crate) fn with(base: &Value, additions: &Value) -> Value {
     let mut spec = base.clone();
     for (key, value) in additions.as_object().unwrap() {
         spec[key] = value.clone();
@@ -82,7 +82,7 @@ fn with(base: &Value, additions: &Value) -> Value {
     spec
 }
 
-fn role_attributes(base: &Value) -> Vec<Case> {
+pub(crate) fn role_attributes(base: &Value) -> Vec<Case> {
     let roles = |roles: Value| with(base, &json!({"roleAttributes": roles}));
     vec![
         ("role attributes", roles(json!(["a", "b c"])), TAKEN),
@@ -218,144 +218,6 @@ async fn an_edge_router_keeps_its_rules() {
         ),
     ];
     on_change::<EdgeRouter>(&world, "given", json!({"enrollment": provided}), changes).await;
-}
-
-#[tokio::test]
-async fn a_ziti_router_keeps_its_rules() {
-    let world = World::new("rules-zr").await;
-    let base = json!({"networkRef": {"name": "n"}});
-    let and = |additions: Value| with(&base, &additions);
-    let tokens = json!({"tokens": {"tried-0": "eyJ"}});
-    let secret = json!({"tokensSecretRef": {"name": "s"}});
-    let mut cases = role_attributes(&base);
-    cases.extend([
-        ("a network alone", base.clone(), TAKEN),
-        ("tokens alone", tokens.clone(), TAKEN),
-        ("a Secret of tokens alone", secret.clone(), TAKEN),
-        ("a network and tokens", and(tokens.clone()), TAKEN),
-        (
-            "none of them",
-            json!({}),
-            refused("give networkRef, or tokens, or tokensSecretRef"),
-        ),
-        (
-            "two sources of tokens",
-            with(&tokens, &secret),
-            refused("give tokens or tokensSecretRef, not both"),
-        ),
-        (
-            "another topology",
-            and(json!({"topology": "PerNode"})),
-            refused("Unsupported value"),
-        ),
-        ("none", and(json!({"replicas": 0})), TAKEN),
-        ("a hundred", and(json!({"replicas": 100})), TAKEN),
-        (
-            "more",
-            and(json!({"replicas": 101})),
-            refused("less than or equal to 100"),
-        ),
-        (
-            "fewer than none",
-            and(json!({"replicas": -1})),
-            refused("greater than or equal to 0"),
-        ),
-        ("mode host", and(json!({"tunnel": {"mode": "host"}})), TAKEN),
-        (
-            "another mode",
-            and(json!({"tunnel": {"mode": "tproxy"}})),
-            refused("Unsupported value"),
-        ),
-        (
-            "a port",
-            and(json!({"edge": {"port": 1024}, "link": {"port": 65535}})),
-            TAKEN,
-        ),
-        (
-            "a low port",
-            and(json!({"edge": {"port": 443}})),
-            refused("or equal to 1024"),
-        ),
-        (
-            "a high port",
-            and(json!({"link": {"port": 65536}})),
-            refused("or equal to 65535"),
-        ),
-        (
-            "a size in words",
-            and(json!({"identityStorage": {"persistentVolumeClaim": {"size": "some"}}})),
-            refused("identityStorage.persistentVolumeClaim.size"),
-        ),
-        (
-            "a cost too high",
-            and(json!({"cost": 65536})),
-            refused("less than or equal to 65535"),
-        ),
-        (
-            "a name twice",
-            and(json!({"csr": {"sans": {"dns": ["a", "a"]}}})),
-            refused("Duplicate value"),
-        ),
-        (
-            "another policy",
-            and(json!({"retention": {"whenScaled": "x"}})),
-            refused("Unsupported"),
-        ),
-    ]);
-    on_creation::<ZitiRouter>(&world, cases).await;
-
-    let changes = vec![
-        (
-            "another network",
-            json!({"networkRef": {"name": "m"}}),
-            refused("networkRef is immutable"),
-        ),
-        (
-            "tokens",
-            tokens.clone(),
-            refused("cannot change between provided and managed"),
-        ),
-        (
-            "more storage",
-            json!({"identityStorage": {"persistentVolumeClaim": {"size": "1Gi"}}}),
-            refused("identityStorage is immutable"),
-        ),
-        (
-            "replicas and ports",
-            json!({"replicas": 5, "edge": {"port": 4000}}),
-            TAKEN,
-        ),
-        (
-            "image and mode",
-            json!({"image": "a/b:1", "tunnel": {"mode": "host"}}),
-            TAKEN,
-        ),
-    ];
-    on_change::<ZitiRouter>(&world, "managed", base.clone(), changes).await;
-    let changes = vec![
-        (
-            "a network",
-            base.clone(),
-            refused("networkRef cannot be added or removed"),
-        ),
-        (
-            "a Secret instead",
-            json!({"tokens": null, "tokensSecretRef": {"name": "s"}}),
-            TAKEN,
-        ),
-        (
-            "another token",
-            json!({"tokens": {"tried-1": "eyJ"}}),
-            TAKEN,
-        ),
-    ];
-    on_change::<ZitiRouter>(&world, "provided", tokens, changes).await;
-    let changes = vec![(
-        "managed",
-        json!({"tokensSecretRef": null}),
-        refused("cannot change between"),
-    )];
-    on_change::<ZitiRouter>(&world, "both", and(secret), changes).await;
 }
 
 #[tokio::test]

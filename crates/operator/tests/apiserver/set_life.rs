@@ -26,7 +26,7 @@ async fn a_token_is_taken_away_when_the_pod_holds_what_the_network_expects() {
     let controller = network::shared_controller().await;
     let world = World::new("reports").await;
     network::connect(&world, &controller).await;
-    let operator = Operator::start(&world);
+    let _operator = Operator::start(&world);
     world
         .create::<ZitiRouter>(zitirouter("reports", 1, json!({})))
         .await;
@@ -87,33 +87,44 @@ async fn a_token_is_taken_away_when_the_pod_holds_what_the_network_expects() {
         status.online_replicas,
     );
     assert_eq!(counts, (1, 1, 1));
-    upgraded(&world, &controller, operator).await;
 }
 
-/// Another version of the operator changes nothing that runs, until something else changes it.
-async fn upgraded(world: &World, controller: &testbed::ziti::LocalController, before: Operator) {
+#[tokio::test]
+async fn another_version_of_the_operator_restarts_nothing_until_something_else_changes() {
+    let controller = network::shared_controller().await;
+    let world = World::new("upgraded").await;
+    network::connect(&world, &controller).await;
+    let before = Operator::start(&world);
+    world
+        .create::<ZitiRouter>(zitirouter("upgraded", 1, json!({})))
+        .await;
+    let old = until_replicas(&world, "upgraded", 1).await;
     let images = |set: &StatefulSet| {
         let pod = set.spec.as_ref().unwrap().template.spec.clone().unwrap();
         let init = pod.init_containers.unwrap().remove(0).image.unwrap();
         (init, pod.containers[0].image.clone().unwrap())
     };
-    let old: StatefulSet = world.get("reports").await;
     before.stop();
     let options = Options {
         agent_image: "registry.example/agent:2",
         router_image: "registry.example/router:2",
         ..Options::default()
     };
-    let _after = Operator::start_with(world, &options);
+    let _after = Operator::start_with(&world, &options);
     world
-        .patch::<ZitiRouter>("reports", json!({"spec": {"cost": 5}}))
+        .patch::<ZitiRouter>("upgraded", json!({"spec": {"cost": 5}}))
         .await;
-    let ziti = network::admin(controller);
-    network::until_router(&ziti, "reports-0", "of cost 5", |router| router.cost == 5).await;
+    let ziti = network::admin(&controller);
+    network::until_router(&ziti, "upgraded-0", "of cost 5", |router| router.cost == 5).await;
     world
-        .told::<ZitiRouter>("reports", types::READY, "True", reasons::READY)
+        .told::<ZitiRouter>(
+            "upgraded",
+            types::PROGRESSING,
+            "True",
+            reasons::MEMBERS_NOT_READY,
+        )
         .await;
-    let new: StatefulSet = world.get("reports").await;
+    let new: StatefulSet = world.get("upgraded").await;
     assert_eq!(new.metadata.generation, old.metadata.generation);
     assert_eq!(
         images(&new),
@@ -121,13 +132,13 @@ async fn upgraded(world: &World, controller: &testbed::ziti::LocalController, be
     );
 
     let change = json!({"spec": {"edge": {"port": 4022}}});
-    world.patch::<ZitiRouter>("reports", change).await;
+    world.patch::<ZitiRouter>("upgraded", change).await;
     let wished = (
         options.agent_image.to_owned(),
         options.router_image.to_owned(),
     );
     world
-        .until::<StatefulSet>("reports", "of the new images", |set| images(set) == wished)
+        .until::<StatefulSet>("upgraded", "of the new images", |set| images(set) == wished)
         .await;
 }
 

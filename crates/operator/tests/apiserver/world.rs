@@ -221,14 +221,14 @@ impl World {
             wait::await_condition(self.api(), name, Seen(std::sync::Mutex::new(condition))),
         )
         .await;
-        match waited {
-            Ok(found) => found.unwrap().unwrap(),
-            Err(_) => panic!(
-                "{} {name} is not {what} after {PATIENCE:?}: {}",
-                K::kind(&()),
-                serde_json::to_string_pretty(&last).unwrap()
-            ),
+        if let Ok(found) = waited {
+            return found.unwrap().unwrap();
         }
+        panic!(
+            "{} {name} is not {what} after {PATIENCE:?}: {}",
+            K::kind(&()),
+            serde_json::to_string_pretty(&last).unwrap()
+        );
     }
 
     /// Waits until the object is gone.

@@ -2,13 +2,12 @@
 //! them.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use api::ZitiNetwork;
 use api::reasons::{self, types};
 use serde_json::{Value, json};
 use testbed::kubernetes;
-use testbed::ziti::{ControllerOptions, LocalController};
+use testbed::ziti::LocalController;
 use ziti::SecretString;
 use ziti::management::{
     Credential, EdgeRouterEntity, Filter, ManagementClient, NewEdgeRouter, Options,
@@ -38,15 +37,6 @@ pub(crate) async fn shared_controller() -> Arc<LocalController> {
 /// A controller that a test may stop and rebuild.
 pub(crate) async fn own_controller() -> LocalController {
     LocalController::start().await.unwrap()
-}
-
-/// A controller whose tokens live for the shortest time that Ziti allows, five minutes.
-pub(crate) async fn controller_with(token_life: Duration) -> LocalController {
-    let options = ControllerOptions {
-        token_life,
-        ..ControllerOptions::default()
-    };
-    LocalController::start_with(&options).await.unwrap()
 }
 
 /// The administrator's view of a network, beside the operator.
