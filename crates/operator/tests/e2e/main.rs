@@ -11,10 +11,16 @@
     clippy::expect_used,
     reason = "helpers of tests fail as tests do"
 )]
-#![allow(dead_code, reason = "the next tests use it")]
-
+mod data_path;
+mod healing;
 mod operator;
+mod outage;
+mod provided;
 mod quickstart;
+mod removal;
+mod rollout;
+mod scaling;
 mod stage;
+mod steady_state;
 mod watch;
 mod ziti_network;

@@ -3,10 +3,13 @@
 use std::fs;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
 use testbed::command::Cmd;
+use testbed::environment::Environment;
+use testbed::operator_install::Installation;
 use testbed::{kubernetes, operator_install};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -34,6 +37,38 @@ impl Operator {
 
     fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), operator_install::RELEASE)
+    }
+
+    /// As it is installed now.
+    pub(crate) async fn installation(&self, environment: &Environment) -> Result<Installation> {
+        let deployments: Api<Deployment> =
+            Api::namespaced(self.client.clone(), operator_install::RELEASE);
+        let deployment = deployments.get(operator_install::RELEASE).await;
+        let deployment = deployment.context("reading the operator's Deployment")?;
+        let template = deployment.spec.and_then(|spec| spec.template.spec);
+        let container = template.and_then(|spec| spec.containers.into_iter().next());
+        let container = container.context("the operator's Deployment has no container")?;
+        let argument = |name: &str| {
+            let mut arguments = container.args.iter().flatten();
+            let value = arguments.find_map(|argument| argument.strip_prefix(name));
+            value.map(str::to_owned)
+        };
+        let level = container
+            .env
+            .iter()
+            .flatten()
+            .find(|env| env.name == "RUST_LOG");
+        Ok(Installation {
+            kubeconfig: environment.kubeconfig.clone(),
+            context: None,
+            install_id: argument("--install-id=").context("it has no install id")?,
+            image: container.image.clone().context("it has no image")?,
+            router_image: argument("--router-image=").context("it has no image of routers")?,
+            watch_namespaces: Vec::new(),
+            log_level: level
+                .and_then(|env| env.value.clone())
+                .context("it has no log level")?,
+        })
     }
 
     /// Waits for its pod, with the process running in it.

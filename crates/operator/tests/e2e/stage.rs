@@ -9,10 +9,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use api::{EdgeRouter, ZitiNetwork, ZitiRouter, reasons};
 use futures::FutureExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::conditions;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -48,6 +51,8 @@ pub(crate) struct Stage {
     pub(crate) namespace: String,
     /// Its Ziti network.
     pub(crate) ziti: Ziti,
+    /// When the test began.
+    begun: Timestamp,
     turn: Mutex<Option<SemaphorePermit<'static>>>,
 }
 
@@ -76,10 +81,12 @@ pub(crate) fn play_with_tokens_of(
                 environment: environment.clone(),
                 client: client.clone(),
                 namespace: namespace.clone(),
+                begun: Timestamp::now(),
                 turn: Mutex::new(Some(turn)),
             };
             stage.make_namespace().await?;
-            guarded(act(&stage)).await
+            guarded(act(&stage)).await?;
+            stage.no_false_alarm().await
         })
         .await;
         tell(&environment, &namespaces, &outcome);
@@ -101,10 +108,12 @@ pub(crate) fn play_in_place(namespace: &str, act: impl AsyncFnOnce(&Stage) -> Re
                 environment: environment.clone(),
                 client: client.clone(),
                 namespace: namespace.to_owned(),
+                begun: Timestamp::now(),
                 turn: Mutex::new(Some(turn)),
             };
             stage.remove_routers().await?;
             guarded(act(&stage)).await?;
+            stage.no_false_alarm().await?;
             stage.remove_routers().await
         })
         .await;
@@ -362,6 +371,26 @@ impl Stage {
         .await
     }
 
+    /// No test takes routers away behind the operator's back, so nobody may be told of such a thing.
+    async fn no_false_alarm(&self) -> Result<()> {
+        let alarms = [
+            reasons::ENTITY_MISSING,
+            reasons::NETWORK_CHANGED,
+            reasons::NAME_TAKEN,
+        ];
+        for event in self.list::<Event>().await? {
+            let told = event.event_time.map(|time| time.0);
+            let reason = event.reason.unwrap_or_default();
+            if told >= Some(self.begun) && alarms.contains(&reason.as_str()) {
+                bail!(
+                    "a false alarm: {reason}: {}",
+                    event.note.unwrap_or_default()
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// kubectl in the routers' namespace; returns its output.
     pub(crate) fn kubectl(&self, args: &[&str]) -> Result<String> {
         kubernetes::kubectl(&self.environment.kubeconfig, None)?
@@ -397,12 +426,15 @@ impl Stage {
 }
 
 /// The status of a condition, if there is one.
-pub(crate) fn truth<'a>(
-    conditions: &'a [k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
-    type_: &str,
-) -> Option<&'a str> {
+pub(crate) fn truth<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
     let condition = conditions.iter().find(|have| have.type_ == type_)?;
     Some(condition.status.as_str())
+}
+
+/// The reason of a condition, if there is one.
+pub(crate) fn reason<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
+    let condition = conditions.iter().find(|have| have.type_ == type_)?;
+    Some(condition.reason.as_str())
 }
 
 /// What tests work with: any namespaced kind.

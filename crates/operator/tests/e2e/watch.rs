@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::StreamExt;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
+use testbed::kubernetes;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -88,4 +89,14 @@ impl Witness {
             }
         }
     }
+}
+
+/// Looks again and again for that long; fails at once where a look does.
+pub(crate) async fn always(time: Duration, mut look: impl FnMut() -> Result<()>) -> Result<()> {
+    let started = Instant::now();
+    let watched = kubernetes::poll("the time to pass", time + PATIENCE, async || {
+        look()?;
+        Ok((started.elapsed() >= time).then_some(()))
+    });
+    watched.await
 }

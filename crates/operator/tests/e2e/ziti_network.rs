@@ -57,6 +57,17 @@ impl Ziti {
         })
     }
 
+    /// Brings its controller back, and waits until it answers here as well: the pod is ready some
+    /// moments before the Service leads to it.
+    pub(crate) async fn start(&self) -> Result<()> {
+        self.controller.start().await?;
+        kubernetes::poll("the controller to answer", PATIENCE, async || {
+            Ok(self.management.version().await.ok())
+        })
+        .await?;
+        Ok(())
+    }
+
     /// All of its edge routers, by name.
     pub(crate) async fn routers(&self) -> Result<BTreeMap<String, EdgeRouterEntity>> {
         let listed = self.management.edge_routers(&Filter::all()).await;
