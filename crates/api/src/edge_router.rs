@@ -227,7 +227,8 @@ pub struct AgentReport {
     /// When the pod's client certificate runs out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Time>,
-    /// Digest of the token that the pod saw.
+    /// Digest of the token that the pod saw, or, with no token in the pod, of the
+    /// one that its identity was made with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_digest: Option<String>,
 }

@@ -106,14 +106,57 @@ pub const UNKNOWN: &str = "Unknown";
 /// A router still runs with this identity.
 pub const STILL_ONLINE: &str = "StillOnline";
 
+// What a pod's agent reports, besides those above.
+
+/// The identity's certificate ran out, and there is no token to get another.
+pub const IDENTITY_EXPIRED: &str = "IdentityExpired";
+/// Nobody says where the controllers are.
+pub const ENDPOINTS_MISSING: &str = "EndpointsMissing";
+/// The volume of the identity cannot be read or written.
+pub const VOLUME_NOT_WRITABLE: &str = "VolumeNotWritable";
+/// The controller does not sign certificates with these names.
+pub const CSR_REFUSED: &str = "CsrRefused";
+/// A name that no certificate can hold.
+pub const NAMES_INVALID: &str = "NamesInvalid";
+/// The CA bundle given to the agent cannot be read.
+pub const CA_BUNDLE_INVALID: &str = "CaBundleInvalid";
+/// The controller refused the enrollment in a way that has no name of its own.
+pub const ENROLLMENT_REJECTED: &str = "EnrollmentRejected";
+/// The reply to an enrollment was lost: the token may be spent.
+pub const REPLY_LOST: &str = "ReplyLost";
+/// The token is a Ziti token, and not for a router.
+pub const TOKEN_WRONG_KIND: &str = "TokenWrongKind";
+/// The pod was stopped while it enrolled.
+pub const INTERRUPTED: &str = "Interrupted";
+
+/// Every reason that an agent may give for a pod without an identity.
+pub const OF_AGENT: [&str; 18] = [
+    TOKEN_MISSING,
+    TOKEN_MALFORMED,
+    TOKEN_WRONG_KIND,
+    TOKEN_SPENT,
+    TOKEN_EXPIRED,
+    TOKEN_REFUSED,
+    IDENTITY_MISMATCH,
+    IDENTITY_EXPIRED,
+    CONTROLLER_UNREACHABLE,
+    CONTROLLER_NOT_TRUSTED,
+    CSR_REFUSED,
+    NAMES_INVALID,
+    ENDPOINTS_MISSING,
+    CA_BUNDLE_INVALID,
+    VOLUME_NOT_WRITABLE,
+    ENROLLMENT_REJECTED,
+    REPLY_LOST,
+    INTERRUPTED,
+];
+
 // ZitiRouter.
 
 /// Members are being started, stopped or replaced.
 pub const ROLLING_OUT: &str = "RollingOut";
 /// Members are not online yet.
 pub const MEMBERS_NOT_READY: &str = "MembersNotReady";
-/// Members wait for their registration.
-pub const WAITING_FOR_REGISTRATION: &str = "WaitingForRegistration";
 /// Members are stopping.
 pub const SCALING_DOWN: &str = "ScalingDown";
 /// The state is the one wished for.
@@ -133,6 +176,7 @@ mod tests {
     fn reasons() -> BTreeSet<&'static str> {
         let lines = include_str!("reasons.rs").lines();
         let constants = lines.filter_map(|line| line.strip_prefix("pub const "));
+        let constants = constants.filter(|line| line.contains(": &str"));
         constants
             .map(|line| {
                 line.split('"')

@@ -447,16 +447,8 @@ pub fn after_failure(
 
 /// The constant for a reason that an agent gave; anything else is a refusal.
 fn agent_reason(said: &str) -> &'static str {
-    [
-        reasons::TOKEN_MISSING,
-        reasons::TOKEN_MALFORMED,
-        reasons::TOKEN_SPENT,
-        reasons::TOKEN_EXPIRED,
-        reasons::IDENTITY_MISMATCH,
-        reasons::CONTROLLER_UNREACHABLE,
-        reasons::CONTROLLER_NOT_TRUSTED,
-    ]
-    .into_iter()
-    .find(|known| *known == said)
-    .unwrap_or(reasons::TOKEN_REFUSED)
+    reasons::OF_AGENT
+        .into_iter()
+        .find(|known| *known == said)
+        .unwrap_or(reasons::TOKEN_REFUSED)
 }

@@ -280,22 +280,22 @@ fn trouble(facts: &Facts, member: &Member, withheld: &BTreeSet<String>) -> Optio
         reasons::NETWORK_CHANGED,
         reasons::FORBIDDEN,
         reasons::INVALID_SPEC,
-        reasons::TOKEN_MALFORMED,
-        reasons::TOKEN_EXPIRED,
-        reasons::TOKEN_SPENT,
-        reasons::TOKEN_REFUSED,
         reasons::TOKEN_OF_ANOTHER_NETWORK,
-        reasons::IDENTITY_MISMATCH,
         reasons::IDENTITY_LOST,
-        reasons::CONTROLLER_UNREACHABLE,
-        reasons::CONTROLLER_NOT_TRUSTED,
         reasons::SOURCE_MISSING,
         reasons::SOURCE_INVALID,
         reasons::KEY_MISSING,
         reasons::NETWORK_NOT_FOUND,
     ];
+    // A pod that has no token yet is on its way.
+    let of_agent = reasons::OF_AGENT
+        .into_iter()
+        .filter(|reason| *reason != reasons::TOKEN_MISSING);
     let ready = find(conditions, types::READY)?;
-    let reason = failing.into_iter().find(|reason| ready.reason == *reason)?;
+    let reason = failing
+        .into_iter()
+        .chain(of_agent)
+        .find(|reason| ready.reason == *reason)?;
     Some(Problem::new(reason, ready.message.clone()))
 }
 
