@@ -17,8 +17,19 @@ mod world;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
+/// Plays in one run: about half a minute, unless the environment says how many.
+fn config() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").is_ok();
+    let usual = ProptestConfig::default();
+    ProptestConfig {
+        cases: if asked { usual.cases } else { 120 },
+        max_shrink_iters: 250,
+        ..usual
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 250, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn a_set_lives_through_faults_and_comes_to_rest(script in world::script()) {

@@ -53,6 +53,8 @@ fn holds(wanted: &Value, actual: &Value) -> bool {
     match (wanted, actual) {
         (Value::Object(wanted), Value::Object(actual)) => {
             wanted.iter().all(|(key, value)| match actual.get(key) {
+                // The server writes a quantity in its own way.
+                Some(actual) if QUANTITIES.contains(&key.as_str()) => same_amounts(value, actual),
                 Some(actual) => holds(value, actual),
                 // The server drops empty maps, empty lists and nulls.
                 None => is_empty(value),
@@ -69,6 +71,50 @@ fn holds(wanted: &Value, actual: &Value) -> bool {
     }
 }
 
+/// Fields that hold quantities by name.
+const QUANTITIES: [&str; 2] = ["limits", "requests"];
+
+fn same_amounts(wanted: &Value, actual: &Value) -> bool {
+    let (Some(wanted), Some(actual)) = (wanted.as_object(), actual.as_object()) else {
+        return is_empty(wanted);
+    };
+    wanted.iter().all(|(key, value)| {
+        let same = |actual: &Value| {
+            let amounts = value
+                .as_str()
+                .and_then(nanos)
+                .zip(actual.as_str().and_then(nanos));
+            amounts.map_or(value == actual, |(wanted, actual)| wanted == actual)
+        };
+        actual.get(key).is_some_and(same)
+    })
+}
+
+/// A quantity in billionths; `None` where it is none, or too large to tell.
+fn nanos(quantity: &str) -> Option<i128> {
+    let end = quantity.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-');
+    let (number, unit) = quantity.split_at(end.unwrap_or(quantity.len()));
+    let nanos: i128 = match unit {
+        "n" => 1,
+        "u" => 1_000,
+        "m" => 1_000_000,
+        "" => 1_000_000_000,
+        "k" => 10_i128.pow(12),
+        "M" => 10_i128.pow(15),
+        "G" => 10_i128.pow(18),
+        "T" => 10_i128.pow(21),
+        "Ki" => 1_000_000_000 << 10,
+        "Mi" => 1_000_000_000 << 20,
+        "Gi" => 1_000_000_000 << 30,
+        "Ti" => 1_000_000_000 << 40,
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
+    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    Some(digits.checked_mul(nanos)? / scale)
+}
+
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -82,6 +128,24 @@ fn is_empty(value: &Value) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_quantity_that_the_server_writes_in_its_own_way_is_no_difference() {
+        let limits = |cpu: &str, memory: &str| json!({"resources": {"limits": {"cpu": cpu, "memory": memory}}});
+        assert!(holds(&limits("0.5", "1024Mi"), &limits("500m", "1Gi")));
+        assert!(holds(&limits("2", "1.5Gi"), &limits("2", "1536Mi")));
+        assert!(!holds(&limits("0.5", "1Gi"), &limits("600m", "1Gi")));
+        assert!(!holds(&limits("0.5", "1Gi"), &limits("500m", "1G")));
+        assert!(!holds(
+            &json!({"limits": {"cpu": "1"}}),
+            &json!({"limits": {}})
+        ));
+        assert!(holds(&json!({"limits": null}), &json!({})));
+        assert!(holds(
+            &json!({"limits": {"cpu": "1e3"}}),
+            &json!({"limits": {"cpu": "1e3"}})
+        ));
+    }
 
     #[test]
     fn what_the_server_adds_is_no_difference_and_what_is_changed_is() {

@@ -22,8 +22,8 @@ mod teardown;
 mod validate;
 
 pub use decide::plan;
+pub use orphan::release_orphan;
 pub use status::after_failure;
-pub use teardown::release_orphan;
 pub use validate::member_network_name;
 
 use crate::Settings;

@@ -1,7 +1,32 @@
 //! When an EdgeRouter without a ZitiRouter may be let go.
 
+use super::Step;
 use super::member::ordinal;
+use super::teardown::release_in_use;
+use api::{EdgeRouter, names};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod;
+
+/// For an EdgeRouter of a set whose ZitiRouter is gone (deleted with
+/// `--cascade=orphan`, or before its members were): let go of it when it is
+/// being deleted and its pod has ended for good. `None` where there is nothing
+/// to do.
+pub fn release_orphan(
+    edge_router: &EdgeRouter,
+    workload: Option<&StatefulSet>,
+    pods: &[Pod],
+) -> Option<Step> {
+    let metadata = &edge_router.metadata;
+    let name = metadata.name.as_deref()?;
+    let set = metadata.labels.as_ref()?.get(names::LABEL_SET)?;
+    let mut finalizers = metadata.finalizers.iter().flatten();
+    let held = finalizers.any(|finalizer| finalizer == names::FINALIZER_IN_USE);
+    let runs = pods
+        .iter()
+        .any(|pod| pod.metadata.name.as_deref() == Some(name));
+    let ended = !runs && !may_make_pod(workload, set, name);
+    (metadata.deletion_timestamp.is_some() && held && ended).then(|| release_in_use(edge_router))
+}
 
 /// Whether a StatefulSet, read before the pods were, may still make the pod of
 /// this member.

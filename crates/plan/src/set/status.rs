@@ -1,6 +1,6 @@
 //! Puts the state of a set into words.
 
-use super::member::{Member, wished};
+use super::member::{Member, stateful_set_is_observed, wished};
 use super::{Facts, Network, Plan, Step};
 use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
@@ -77,6 +77,13 @@ pub(super) fn running(
             Truth::True,
             reasons::MEMBERS_NOT_READY,
             message,
+        );
+    } else if is_being_changed(facts, &steps) {
+        conditions.set(
+            types::PROGRESSING,
+            Truth::True,
+            reasons::ROLLING_OUT,
+            "a change is on its way to the members",
         );
     } else {
         conditions.set(
@@ -225,6 +232,15 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiRouterStatus, Conditions) 
         status,
         Conditions::new(&old.conditions, generation, facts.now),
     )
+}
+
+/// Whether the StatefulSet is about to be changed, or was and its controller
+/// has not taken it up: whom the change concerns is not to be seen before.
+fn is_being_changed(facts: &Facts, steps: &[Step]) -> bool {
+    let applied = steps
+        .iter()
+        .any(|step| matches!(step, Step::ApplyStatefulSet(_)));
+    applied || !stateful_set_is_observed(facts)
 }
 
 fn is_outdated(facts: &Facts, member: &Member) -> bool {

@@ -1,14 +1,13 @@
 //! What goes when a member goes, and in which order: the pod, the router on
 //! the network, the volume.
 
-use super::member::{Member, claim_name, ordinal};
+use super::member::{Member, claim_name};
+use super::orphan::release_orphan;
 use super::ownership::Owners;
 use super::{Facts, Plan, Step, status};
 use crate::edge_router::Problem;
 use api::router::RetentionPolicy;
 use api::{EdgeRouter, names, reasons};
-use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 
 /// Decide for a set that is being deleted.
@@ -141,7 +140,7 @@ pub(super) fn release(er: &EdgeRouter, steps: &mut Vec<Step>) {
     }
 }
 
-fn release_in_use(er: &EdgeRouter) -> Step {
+pub(super) fn release_in_use(er: &EdgeRouter) -> Step {
     let finalizers = er.metadata.finalizers.iter().flatten();
     Step::ReleaseInUse {
         edge_router: er.metadata.name.clone().unwrap_or_default(),
@@ -151,33 +150,4 @@ fn release_in_use(er: &EdgeRouter) -> Step {
             .cloned()
             .collect(),
     }
-}
-
-/// For an EdgeRouter of a set without a ZitiRouter (deleted with
-/// `--cascade=orphan`, or before its members were): let go of it when it is
-/// being deleted and its pod has ended for good. `None` where there is nothing
-/// to do.
-pub fn release_orphan(
-    edge_router: &EdgeRouter,
-    stateful_set: Option<&StatefulSet>,
-    pods: &[Pod],
-) -> Option<Step> {
-    let metadata = &edge_router.metadata;
-    let name = metadata.name.as_deref()?;
-    let set = metadata.labels.as_ref()?.get(names::LABEL_SET)?;
-    let held = metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .any(|finalizer| finalizer == names::FINALIZER_IN_USE);
-    let wanted = stateful_set
-        .and_then(|workload| workload.spec.as_ref())
-        .is_some_and(|spec| {
-            ordinal(set, name).is_some_and(|ordinal| ordinal < spec.replicas.unwrap_or(1))
-        });
-    let runs = pods
-        .iter()
-        .any(|pod| pod.metadata.name.as_deref() == Some(name));
-    (metadata.deletion_timestamp.is_some() && held && !wanted && !runs)
-        .then(|| release_in_use(edge_router))
 }

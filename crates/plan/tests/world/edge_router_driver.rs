@@ -6,8 +6,10 @@
 use super::kube::{Refusal, SecretData};
 use super::{Lose, SET_NETWORK, World};
 use api::edge_router::{EdgeRouterStatus, Enrollment};
+use api::reasons::types;
 use api::{EdgeRouter, names, reasons};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use plan::conditions::find;
 use plan::edge_router::{
     self, Entity, NetworkBasics, NetworkFacts, Problem, SecretFacts, Step, View,
 };
@@ -277,6 +279,9 @@ impl World {
         if actual.metadata.resource_version != object.metadata.resource_version {
             return Err(Refusal::Conflict.into());
         }
+        let ready = find(&status.conditions, types::READY).map(|ready| ready.reason.clone());
+        self.log
+            .push(format!("  er {name}: status {}", ready.unwrap_or_default()));
         self.kube.change_edge_router(name, |er| {
             let agent = er.status.as_ref().and_then(|status| status.agent.clone());
             er.status = Some(EdgeRouterStatus {

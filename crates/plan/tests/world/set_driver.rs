@@ -5,7 +5,9 @@ use super::World;
 use super::cluster::in_set;
 use super::edge_router_driver::Fault;
 use super::kube::{Refusal, SecretData};
+use api::reasons::types;
 use api::{names, reasons};
+use plan::conditions::find;
 use plan::edge_router::Problem;
 use plan::set::{self, TokenValue, TokensSecret};
 
@@ -124,8 +126,14 @@ impl World {
                 .as_ref()
                 .is_some_and(|set| set.metadata.uid == object.metadata.uid)
         {
+            let before = self.kube.version();
             self.kube
                 .change_set(|set| set.status = Some(plan.status.clone()));
+            if self.kube.version() != before {
+                let ready = find(&plan.status.conditions, types::READY);
+                let ready = ready.map(|ready| ready.message.clone()).unwrap_or_default();
+                self.note(format!("  set: status: {ready}"));
+            }
         }
     }
 

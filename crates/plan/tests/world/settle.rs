@@ -83,6 +83,14 @@ impl World {
                 .claims
                 .get(&claim_name(&name))
                 .and_then(|volume| volume.identity.clone());
+            let elsewhere = identity
+                .as_ref()
+                .is_some_and(|identity| !self.ziti.routers.contains_key(&identity.router));
+            if elsewhere {
+                // By a token of another network, as the condition says.
+                self.note(format!("a person deletes the volume of {name}"));
+                self.lose_volume(&name);
+            }
             let token = &self.given[&name];
             let sound = identity.is_some_and(|identity| {
                 self.ziti
@@ -171,6 +179,15 @@ impl World {
                 if has != Some(&revision) {
                     return Some(format!("{name} runs an old template"));
                 }
+            }
+        }
+        if let Some(workload) = &self.kube.stateful_set {
+            let observed = workload
+                .status
+                .as_ref()
+                .and_then(|status| status.observed_generation);
+            if observed != workload.metadata.generation {
+                return Some("the StatefulSet is not observed yet".to_owned());
             }
         }
         let status = set.status.clone().unwrap_or_default();

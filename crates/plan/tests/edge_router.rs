@@ -1,0 +1,464 @@
+//! Decisions for one EdgeRouter that deserve a name each.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test says what it expects"
+)]
+
+use api::edge_router::{
+    AgentReport, EdgeRouterStatus, Enrollment, Intent, IntentAct, ProvidedEnrollment,
+};
+use api::reasons::{self, types};
+use api::{AdoptionPolicy, EdgeRouter, EdgeRouterSpec, NetworkRef, SecretKeyRef, names};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use plan::Settings;
+use plan::conditions::find;
+use plan::edge_router::{
+    Entity, Facts, LATE_COMMIT, NetworkBasics, NetworkFacts, Plan, Problem, RE_ENROLL_INTERVAL,
+    SecretFacts, Step, TokenSource, View, many_missing, plan,
+};
+use plan::token::TokenFacts;
+
+/// A case: what is observed of the EdgeRouter `coast/lamp-0` of install `pier`.
+struct Case {
+    object: EdgeRouter,
+    network: NetworkFacts,
+    provided: Option<Result<TokenFacts, Problem>>,
+    secret: SecretFacts,
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(100_000).unwrap()
+}
+
+fn ago(seconds: i64) -> Time {
+    Time(now() - SignedDuration::from_secs(seconds))
+}
+
+fn token(digest: &str, subject: &str) -> TokenFacts {
+    TokenFacts {
+        digest: digest.into(),
+        subject: subject.into(),
+        expires_at: Some(now() + SignedDuration::from_hours(1)),
+        names_controllers: true,
+    }
+}
+
+/// The router as this EdgeRouter registered it, offline for an hour.
+fn ours() -> Entity {
+    let tags = [
+        (names::TAG_INSTALL, "pier"),
+        (names::TAG_NAMESPACE, "coast"),
+        (names::TAG_NAME, "lamp-0"),
+        (names::TAG_UID, "u1"),
+    ];
+    Entity {
+        id: "r1".into(),
+        name: "lamp-0".into(),
+        tags: tags
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        offline_for: Some(SignedDuration::from_hours(1)),
+        ..Entity::default()
+    }
+}
+
+fn verified(fingerprint: &str) -> Entity {
+    Entity {
+        verified: true,
+        fingerprint: Some(fingerprint.into()),
+        ..ours()
+    }
+}
+
+fn report(reason: &str, fingerprint: Option<&str>, digest: Option<&str>) -> AgentReport {
+    AgentReport {
+        pod_uid: "p1".into(),
+        reason: reason.into(),
+        router_id: Some("r1".into()),
+        fingerprint: fingerprint.map(str::to_owned),
+        token_digest: digest.map(str::to_owned),
+        ..AgentReport::default()
+    }
+}
+
+impl Case {
+    fn managed(entities: Vec<Entity>) -> Self {
+        let spec = EdgeRouterSpec {
+            network_ref: Some(NetworkRef { name: "sea".into() }),
+            ..EdgeRouterSpec::default()
+        };
+        let mut object = EdgeRouter::new("lamp-0", spec);
+        object.metadata.namespace = Some("coast".into());
+        object.metadata.uid = Some("u1".into());
+        object.metadata.finalizers = Some(vec![names::FINALIZER_EDGE_ROUTER.into()]);
+        let view = View {
+            identity: "sea".into(),
+            identity_confirmed: false,
+            basics: NetworkBasics::default(),
+            entities,
+            many_missing: false,
+            fresh: true,
+        };
+        Self {
+            object,
+            network: NetworkFacts::Known(view),
+            provided: None,
+            secret: SecretFacts::Absent,
+        }
+    }
+
+    fn provided(token: Result<TokenFacts, Problem>, entities: Vec<Entity>) -> Self {
+        let mut case = Self::managed(entities);
+        let secret_key_ref = SecretKeyRef {
+            name: "given".into(),
+            key: "lamp-0".into(),
+        };
+        case.object.spec.enrollment = Enrollment::Provided(ProvidedEnrollment { secret_key_ref });
+        case.provided = Some(token);
+        case
+    }
+
+    /// A provided token, and a network that cannot be asked.
+    fn alone(token: Result<TokenFacts, Problem>, basics: NetworkBasics) -> Self {
+        let mut case = Self::provided(token, Vec::new());
+        case.network = NetworkFacts::NoCredential(basics);
+        case
+    }
+
+    fn status(&mut self) -> &mut EdgeRouterStatus {
+        self.object.status.get_or_insert_default()
+    }
+
+    fn reported(mut self, report: AgentReport) -> Self {
+        self.status().agent = Some(report);
+        self
+    }
+
+    fn recorded(mut self) -> Self {
+        self.status().id = Some("r1".into());
+        self.status().network_identity = Some("sea".into());
+        self
+    }
+
+    fn holding(mut self, digest: &str) -> Self {
+        self.secret = SecretFacts::Ours(Some(digest.into()));
+        self
+    }
+
+    fn view(&mut self) -> &mut View {
+        let NetworkFacts::Known(view) = &mut self.network else {
+            panic!("the network cannot be asked in this case");
+        };
+        view
+    }
+
+    fn plan(&self) -> Plan {
+        let settings = Settings {
+            install_id: "pier".into(),
+            agent_image: "agent".into(),
+            router_image: "router".into(),
+        };
+        plan(&Facts {
+            object: &self.object,
+            settings: &settings,
+            network: self.network.clone(),
+            provided: self.provided.clone(),
+            secret: self.secret.clone(),
+            now: now(),
+        })
+    }
+}
+
+fn condition<'a>(plan: &'a Plan, type_: &str) -> &'a Condition {
+    find(&plan.status.conditions, type_).expect("the condition is set")
+}
+
+fn ready_reason(plan: &Plan) -> &str {
+    &condition(plan, types::READY).reason
+}
+
+#[test]
+fn a_router_of_that_name_that_is_not_ours_is_refused_with_what_to_do() {
+    let other = Entity {
+        tags: [("team".to_owned(), "other".to_owned())].into(),
+        ..ours()
+    };
+    let plan = Case::managed(vec![other]).plan();
+    assert_eq!(plan.steps, []);
+    insta::assert_snapshot!(condition(&plan, types::READY).message, @r#"the network has a router "lamp-0" (id r1) already, and it was not made by this operator. It is left as it is. Rename this object, set spec.namePattern of the ZitiNetwork, or set adoptionPolicy: ByName to take it over"#);
+    assert_eq!(ready_reason(&plan), reasons::NAME_TAKEN);
+}
+
+#[test]
+fn adoption_by_name_claims_first_and_does_nothing_else() {
+    let mut case = Case::managed(vec![Entity {
+        tags: [("team".to_owned(), "other".to_owned())].into(),
+        ..ours()
+    }]);
+    case.object.spec.adoption_policy = AdoptionPolicy::ByName;
+    let steps = case.plan().steps;
+    assert!(matches!(
+        steps.as_slice(),
+        [Step::RecordIntent { .. }, Step::Claim { .. }]
+    ));
+}
+
+#[test]
+fn a_router_that_was_taken_from_us_is_not_taken_back() {
+    let mut taken = ours();
+    taken.tags.insert(names::TAG_NAME.into(), "beacon".into());
+    let mut case = Case::managed(vec![taken]).recorded();
+    case.object.spec.adoption_policy = AdoptionPolicy::ByName;
+    let plan = case.plan();
+    assert_eq!(plan.steps, []);
+    assert_eq!(ready_reason(&plan), reasons::NAME_TAKEN);
+}
+
+#[test]
+fn one_missing_router_is_chance_and_many_are_not() {
+    assert!(!many_missing(1, 1), "somebody deleted it");
+    assert!(many_missing(2, 2), "all of them");
+    assert!(!many_missing(10, 3));
+    assert!(!many_missing(100, 10));
+    assert!(many_missing(100, 11), "more than a tenth");
+}
+
+#[test]
+fn with_many_missing_nothing_is_registered_until_a_person_confirms() {
+    let mut case = Case::managed(Vec::new()).recorded();
+    case.view().many_missing = true;
+    let asks = case.plan();
+    assert_eq!(asks.steps, []);
+    assert_eq!(ready_reason(&asks), reasons::ENTITY_MISSING);
+    let confirmed = [(
+        names::ANNOTATION_CONFIRM_MISSING.to_owned(),
+        "r1".to_owned(),
+    )];
+    case.object.metadata.annotations = Some(confirmed.into());
+    assert!(matches!(case.plan().steps.last(), Some(Step::Create(_))));
+}
+
+#[test]
+fn a_registration_whose_reply_was_lost_is_not_repeated_before_it_can_be_done() {
+    let mut case = Case::managed(Vec::new());
+    let intent = |recorded_at| Intent {
+        act: IntentAct::Create,
+        previous_token: None,
+        recorded_at,
+    };
+    case.status().intent = Some(intent(ago(5)));
+    let waits = case.plan();
+    assert_eq!(waits.steps, []);
+    assert_eq!(
+        waits.requeue,
+        Some(LATE_COMMIT - SignedDuration::from_secs(5))
+    );
+    case.status().intent = Some(intent(ago(LATE_COMMIT.as_secs())));
+    assert!(matches!(case.plan().steps.last(), Some(Step::Create(_))));
+}
+
+#[test]
+fn a_lost_identity_is_healed_and_not_twice_in_two_minutes() {
+    let lost = report(reasons::TOKEN_MISSING, None, None);
+    let mut case = Case::managed(vec![verified("old")])
+        .recorded()
+        .reported(lost);
+    assert!(matches!(
+        case.plan().steps.as_slice(),
+        [
+            Step::RecordIntent {
+                re_enrollment: true,
+                ..
+            },
+            Step::ReEnroll { .. }
+        ]
+    ));
+    case.status().last_re_enrollment = Some(ago(20));
+    let limited = case.plan();
+    assert_eq!(limited.steps, []);
+    assert_eq!(
+        limited.requeue,
+        Some(RE_ENROLL_INTERVAL - SignedDuration::from_secs(20))
+    );
+    assert_eq!(ready_reason(&limited), reasons::IDENTITY_LOST);
+}
+
+#[test]
+fn no_word_of_a_pod_re_enrolls_a_router_that_is_online_or_was_a_moment_ago() {
+    let lost = report(reasons::TOKEN_MISSING, None, None);
+    for (online, offline_for) in [(true, 0), (false, 59)] {
+        let entity = Entity {
+            online,
+            offline_for: Some(SignedDuration::from_secs(offline_for)),
+            ..verified("old")
+        };
+        let case = Case::managed(vec![entity])
+            .recorded()
+            .reported(lost.clone());
+        assert_eq!(case.plan().steps, [], "online: {online}");
+    }
+}
+
+#[test]
+fn what_is_gone_from_an_old_list_is_looked_up_before_the_object_is_let_go() {
+    let mut case = Case::managed(Vec::new()).recorded();
+    case.object.metadata.deletion_timestamp = Some(ago(1));
+    let plan = case.plan();
+    assert_eq!(plan.steps, [Step::ReleaseFinalizer]);
+    assert!(plan.needs_fresh_look());
+}
+
+#[test]
+fn deletion_takes_whatever_carries_our_tags() {
+    let unrecorded = Entity {
+        id: "r2".into(),
+        ..ours()
+    };
+    let mut case = Case::managed(vec![unrecorded]).recorded();
+    case.object.metadata.deletion_timestamp = Some(ago(1));
+    assert_eq!(case.plan().steps, [Step::Delete { id: "r2".into() }]);
+}
+
+#[test]
+fn attributes_that_are_refused_keep_no_router_from_its_token() {
+    let waiting = Entity {
+        token: Some(token("t1", "r1")),
+        ..ours()
+    };
+    let mut case = Case::managed(vec![waiting]);
+    case.object.spec.cost = 7;
+    let steps = case.plan().steps;
+    assert!(matches!(
+        steps.as_slice(),
+        [Step::PublishToken { .. }, Step::Update { .. }]
+    ));
+}
+
+#[test]
+fn a_provided_token_is_handed_out_and_taken_back_once_used() {
+    let basics = || NetworkBasics::default();
+    let publish = Step::PublishToken {
+        digest: "t1".into(),
+        source: TokenSource::Provided,
+    };
+    let case = Case::alone(Ok(token("t1", "r1")), basics());
+    assert_eq!(case.plan().steps, [publish]);
+    let used = case
+        .reported(report(reasons::ENROLLED, Some("f1"), Some("t1")))
+        .holding("t1");
+    let plan = used.plan();
+    assert_eq!(plan.steps, [Step::EmptyToken]);
+    assert_eq!(ready_reason(&plan), reasons::READY);
+}
+
+#[test]
+fn a_provided_token_that_cannot_be_used_is_withheld_with_its_reason() {
+    let expired = TokenFacts {
+        expires_at: Some(now()),
+        ..token("t1", "r1")
+    };
+    let silent = TokenFacts {
+        names_controllers: false,
+        ..token("t1", "r1")
+    };
+    let foreign = NetworkBasics {
+        token_is_ours: Some(false),
+        ..NetworkBasics::default()
+    };
+    let malformed = Err(Problem::new(reasons::TOKEN_MALFORMED, "it is no token"));
+    let refused = report(reasons::TOKEN_SPENT, None, Some("t1"));
+    let cases = [
+        (
+            reasons::TOKEN_MALFORMED,
+            Case::alone(malformed, NetworkBasics::default()),
+        ),
+        (
+            reasons::TOKEN_EXPIRED,
+            Case::alone(Ok(expired), NetworkBasics::default()),
+        ),
+        (
+            reasons::INVALID_SPEC,
+            Case::alone(Ok(silent), NetworkBasics::default()),
+        ),
+        (
+            reasons::TOKEN_OF_ANOTHER_NETWORK,
+            Case::alone(Ok(token("t1", "r1")), foreign),
+        ),
+        (
+            reasons::TOKEN_OF_ANOTHER_NETWORK,
+            Case::provided(Ok(token("t1", "r9")), vec![ours()]),
+        ),
+        (
+            reasons::TOKEN_SPENT,
+            Case::provided(Ok(token("t1", "r1")), vec![verified("another")]),
+        ),
+        (
+            reasons::TOKEN_SPENT,
+            Case::alone(Ok(token("t1", "r1")), NetworkBasics::default()).reported(refused),
+        ),
+    ];
+    for (reason, case) in cases {
+        let plan = case.plan();
+        assert_eq!(plan.steps, [], "{reason}");
+        assert_eq!(ready_reason(&plan), reason);
+        assert_eq!(
+            condition(&plan, types::ENROLLED).status,
+            "False",
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_token_costs_a_router_that_holds_its_identity_nothing() {
+    let enrolled = report(reasons::ENROLLED, Some("f1"), Some("t0"));
+    let expired = TokenFacts {
+        expires_at: Some(now()),
+        ..token("t1", "r1")
+    };
+    let malformed = Err(Problem::new(reasons::TOKEN_MALFORMED, "it is no token"));
+    let cases = [
+        (reasons::IDENTITY_MISMATCH, Ok(token("t1", "r9"))),
+        (reasons::TOKEN_EXPIRED, Ok(expired)),
+        (reasons::TOKEN_MALFORMED, malformed),
+    ];
+    for (reason, given) in cases {
+        let mut case = Case::alone(Ok(token("t0", "r1")), NetworkBasics::default());
+        case = case.reported(enrolled.clone());
+        case.status().conditions = case.plan().status.conditions;
+        case.provided = Some(given);
+        let plan = case.plan();
+        assert_eq!(plan.steps, [], "{reason}");
+        assert_eq!(ready_reason(&plan), reason);
+        assert_eq!(condition(&plan, types::ENROLLED).status, "True", "{reason}");
+    }
+}
+
+#[test]
+fn a_new_token_for_the_same_router_is_a_wish_to_enroll_it_anew() {
+    let enrolled = report(reasons::ENROLLED, Some("f1"), Some("t0"));
+    let alone = Case::alone(Ok(token("t1", "r1")), NetworkBasics::default());
+    let publish = [Step::PublishToken {
+        digest: "t1".into(),
+        source: TokenSource::Provided,
+    }];
+    assert_eq!(alone.reported(enrolled.clone()).plan().steps, publish);
+    // Where the network shows that the old identity holds, the new token cannot
+    // be a good one.
+    let held = Case::provided(Ok(token("t1", "r1")), vec![verified("f1")]);
+    assert_eq!(held.reported(enrolled.clone()).plan().steps, []);
+    let replaced = Case::provided(Ok(token("t1", "r1")), vec![ours()]);
+    assert_eq!(replaced.reported(enrolled).plan().steps, publish);
+}
+
+#[test]
+fn a_provided_token_that_is_gone_after_its_use_is_no_fault() {
+    let enrolled = report(reasons::ENROLLED, Some("f1"), Some("t1"));
+    let mut case = Case::alone(Ok(token("t1", "r1")), NetworkBasics::default()).reported(enrolled);
+    let before = case.plan().status;
+    case.status().conditions.clone_from(&before.conditions);
+    case.provided = Some(Err(Problem::new(reasons::KEY_MISSING, "there is no key")));
+    assert_eq!(case.plan().status.conditions, before.conditions);
+}

@@ -1,0 +1,160 @@
+//! The objects of a set, whole, as they are applied. The names differ from the
+//! product's on purpose: one in the wrong place shows.
+//!
+//! `INSTA_UPDATE=always cargo test -p ziti-operator-plan --test render` writes
+//! them anew; read the difference before you commit it.
+#![allow(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use api::router::{ClaimTemplate, IdentityStorage, TunnelMode};
+use api::{ZitiRouter, ZitiRouterSpec};
+use k8s_openapi::jiff::Timestamp;
+use plan::Settings;
+use plan::set::render;
+use plan::set::{Facts, Network, TokensSecret};
+use serde_json::json;
+use std::collections::BTreeMap;
+
+fn settings() -> Settings {
+    Settings {
+        install_id: "pier".into(),
+        agent_image: "registry.example/agent:7".into(),
+        router_image: "registry.example/router:7".into(),
+    }
+}
+
+/// A set with nothing but what it must have.
+fn plain() -> ZitiRouter {
+    object(json!({"networkRef": {"name": "sea"}}))
+}
+
+/// A set with everything set otherwise than by default.
+fn full() -> ZitiRouter {
+    let mut object = object(json!({
+        "networkRef": {"name": "sea"},
+        "tokensSecretRef": {"name": "given"},
+        "replicas": 3,
+        "image": "registry.example/own-router:1",
+        "edge": {"port": 4022},
+        "link": {"port": 4080},
+        "csr": {"sans": {"dns": ["lamp.example"], "ip": ["192.0.2.7"]}},
+        "roleAttributes": ["public", "coast"],
+        "cost": 5,
+        "noTraversal": true,
+        "resources": {"limits": {"memory": "256Mi"}},
+        "deletionPolicy": "Retain",
+        "adoptionPolicy": "ByName",
+    }));
+    object.spec.tunnel.mode = TunnelMode::Host;
+    object.spec.identity_storage = IdentityStorage::PersistentVolumeClaim(ClaimTemplate {
+        storage_class_name: Some("fast".into()),
+        size: "1Gi".into(),
+    });
+    object
+}
+
+fn object(spec: serde_json::Value) -> ZitiRouter {
+    let spec: ZitiRouterSpec = serde_json::from_value(spec).unwrap();
+    let mut object = ZitiRouter::new("lamp", spec);
+    object.metadata.namespace = Some("coast".into());
+    object.metadata.uid = Some("11111111-2222-3333-4444-555555555555".into());
+    object.metadata.generation = Some(4);
+    // What a GitOps tool puts on a parent must not reach the children.
+    let tracking = [("argocd.argoproj.io/instance".to_owned(), "app".to_owned())];
+    object.metadata.labels = Some(tracking.into());
+    object
+}
+
+fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str]) -> Facts<'a> {
+    Facts {
+        object,
+        settings,
+        network: Network::Found {
+            fault: None,
+            name_pattern: Some("{install}.{namespace}.{member}".into()),
+            control_endpoints: endpoints
+                .iter()
+                .map(|&endpoint| endpoint.to_owned())
+                .collect(),
+            has_credential: true,
+        },
+        edge_routers: Vec::new(),
+        stateful_set: None,
+        services: Vec::new(),
+        config_maps: Vec::new(),
+        pods: Vec::new(),
+        claims: Vec::new(),
+        tokens: TokensSecret::Absent,
+        waiting_tokens: BTreeMap::new(),
+        provided: None,
+        provided_copy: None,
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+#[test]
+fn service() {
+    insta::assert_yaml_snapshot!(render::service(&plain(), "lamp-0"));
+}
+
+#[test]
+fn config_map() {
+    let map = render::config_map(&plain());
+    insta::assert_yaml_snapshot!(map.metadata);
+    insta::assert_snapshot!(map.data.unwrap().into_values().next().unwrap());
+}
+
+#[test]
+fn config_map_of_a_full_set() {
+    let map = render::config_map(&full());
+    insta::assert_snapshot!(map.data.unwrap().into_values().next().unwrap());
+}
+
+#[test]
+fn edge_router() {
+    let (object, settings) = (plain(), settings());
+    insta::assert_yaml_snapshot!(render::edge_router(
+        &facts(&object, &settings, &[]),
+        "lamp-0"
+    ));
+}
+
+#[test]
+fn edge_router_of_a_full_set() {
+    let (object, settings) = (full(), settings());
+    insta::assert_yaml_snapshot!(render::edge_router(
+        &facts(&object, &settings, &[]),
+        "lamp-2"
+    ));
+}
+
+#[test]
+fn stateful_set() {
+    let (object, settings) = (plain(), settings());
+    let facts = facts(&object, &settings, &[]);
+    insta::assert_yaml_snapshot!(render::stateful_set(&facts, "lamp-config-0", 2));
+}
+
+#[test]
+fn stateful_set_of_a_full_set() {
+    let (object, settings) = (full(), settings());
+    let facts = facts(&object, &settings, &["tls:control.example:6262"]);
+    insta::assert_yaml_snapshot!(render::stateful_set(&facts, "lamp-config-0", 1));
+}
+
+#[test]
+fn the_same_object_is_rendered_the_same_and_another_default_image_changes_nothing_that_runs() {
+    let (object, old) = (plain(), settings());
+    let first = render::stateful_set(&facts(&object, &old, &[]), "lamp-config-0", 2);
+    let new = Settings {
+        agent_image: "registry.example/agent:8".into(),
+        router_image: "registry.example/router:8".into(),
+        ..settings()
+    };
+    let mut running = facts(&object, &new, &[]);
+    running.stateful_set = Some(first.clone());
+    assert_eq!(render::stateful_set(&running, "lamp-config-0", 2), first);
+    // With another change the new images come along.
+    let changed = render::stateful_set(&running, "lamp-config-1", 2);
+    let text = serde_json::to_string(&changed).unwrap();
+    assert!(text.contains("agent:8") && text.contains("router:8"));
+}
