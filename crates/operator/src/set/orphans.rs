@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
-use plan::set::orphan::may_make_pod;
+use plan::set::{Step, release_orphan};
 use std::sync::Arc;
 use tracing::info;
 
@@ -47,20 +47,22 @@ pub(crate) async fn reconcile(
     let workload = workloads.get_opt(set).await;
     let workload = workload.map_err(Error::kubernetes("reading", format!("StatefulSet {set}")))?;
     let pods: Api<Pod> = Api::namespaced(client(), &namespace);
-    let pod = pods.get_metadata_opt(&member).await;
+    let pod = pods.get_opt(&member).await;
     let pod = pod.map_err(Error::kubernetes("reading", format!("Pod {member}")))?;
-    if pod.is_some() || may_make_pod(workload.as_ref(), set, &member) {
-        return Ok(Action::await_change());
+    if let Some(Step::ReleaseInUse {
+        resource_version,
+        finalizers,
+        ..
+    }) = release_orphan(&object, workload.as_ref(), pod.as_slice())
+    {
+        let api: Api<EdgeRouter> = Api::namespaced(client(), &namespace);
+        let manager = names::FIELD_MANAGER_ROUTER;
+        io::set_finalizers(&api, &member, &resource_version, &finalizers, manager).await?;
+        info!(
+            edge_router = io::path(object.as_ref()),
+            "its pod is gone, and so is its ZitiRouter"
+        );
     }
-    let api: Api<EdgeRouter> = Api::namespaced(client(), &namespace);
-    let finalizers = io::without_finalizer(object.as_ref(), names::FINALIZER_IN_USE);
-    let version = object.resource_version().unwrap_or_default();
-    let manager = names::FIELD_MANAGER_ROUTER;
-    io::set_finalizers(&api, &member, &version, &finalizers, manager).await?;
-    info!(
-        edge_router = io::path(object.as_ref()),
-        "its pod is gone, and so is its ZitiRouter"
-    );
     Ok(Action::await_change())
 }
 
