@@ -195,6 +195,7 @@ impl World {
             .born(&mut set.metadata, self.now)
             .expect("the namespace is there");
         self.ledger.wished(set.spec.replicas);
+        self.ledger.orphaned = false;
         self.kube.set = Some(set);
         self.write_tokens_into_spec();
     }

@@ -34,7 +34,6 @@ impl World {
             }
             if self.ledger.orphaned && self.kube.set.is_none() && !self.kube.terminating {
                 // Left to be taken back.
-                self.ledger.orphaned = false;
                 self.create_set();
             }
             self.advance(8);
@@ -274,8 +273,8 @@ impl World {
         });
         let before = (self.kube.version(), self.ziti.writes);
         self.note("--- it rests".to_owned());
-        for _ in 0..20 {
-            self.advance(15);
+        for _ in 0..8 {
+            self.advance(40);
             self.poll();
             self.flow();
             self.reconcile_all();
