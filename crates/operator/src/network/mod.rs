@@ -30,6 +30,7 @@ pub(crate) async fn reconcile(
         Ok(connection) => ask(&connection).await,
         Err(problem) => Err(problem),
     };
+    let answer = answer.map_err(|problem| told_once(&object, problem));
     let users = count_users(&context, &object).await?;
     let credential_expiry = network
         .connection()
@@ -71,6 +72,23 @@ pub(crate) fn failed(object: &ZitiNetwork, error: &Error, context: &Context) -> 
 
 fn backoff_key(object: &ZitiNetwork) -> String {
     format!("zitinetwork/{}", io::path(object))
+}
+
+/// An outage is told once: how each attempt fails in detail may differ from one
+/// to the next, and is not worth a write each time.
+fn told_once(object: &ZitiNetwork, problem: Problem) -> Problem {
+    let conditions = object.status.iter().flat_map(|status| &status.conditions);
+    let told = conditions.into_iter().find(|condition| {
+        condition.type_ == types::REACHABLE
+            && condition.reason == problem.reason
+            && condition.observed_generation == object.metadata.generation
+    });
+    match told {
+        Some(told) if problem.reason == api::reasons::CONTROLLER_UNREACHABLE => {
+            Problem::new(problem.reason, told.message.clone())
+        }
+        _ => problem,
+    }
 }
 
 /// Ask a network who it is.

@@ -1,7 +1,6 @@
 //! What a set costs: the writes of making it, and none once it stands.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use api::reasons::{self, types};
@@ -15,45 +14,54 @@ use crate::operator::Operator;
 use crate::player::Player;
 use crate::set::zitirouter;
 use crate::set_life::bring_up;
-use crate::world::{PATIENCE, Told, World};
+use crate::world::{PATIENCE, World};
 use crate::ziti_network as network;
 
 /// How long nothing may be written.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// Less than the operator waits before it tries a network again.
+const PAUSE: Duration = Duration::from_secs(3);
+
 /// More than this to make a set of two would be news for `docs/performance.md`.
 const MOST_WRITES: usize = 60;
 
-/// A network that nobody answers for, tried again every few seconds: each try shows that the
-/// operator is alive and that this much time has passed for it.
-async fn marker(world: &World) -> TcpListener {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let mut spec =
-        json!({"managementApi": [format!("https://{}", listener.local_addr().unwrap())]});
-    spec["trust"] = json!({"configMap": {"name": "network-ca", "key": "ca.crt"}});
-    let object = json!({"metadata": {"name": "marker"}, "spec": spec});
-    world.create::<ZitiNetwork>(object).await;
-    listener
-}
+/// A network whose controller hangs up on everybody. It is tried again every few seconds, and fails
+/// each time a little differently: each try shows that the operator is alive and that this much time
+/// has passed for it.
+struct Marker(TcpListener);
 
-/// Waits for the next try, and answers with what is no TLS, so that each fails alike.
-async fn tried(listener: &TcpListener) {
-    let answer = async {
-        let (stream, _) = listener.accept().await?;
-        stream.writable().await?;
-        stream.try_write(b"this is no Ziti controller\r\n")?;
-        // Until the other side has read it: hanging up first would be another failure.
-        loop {
-            stream.readable().await?;
-            match stream.try_read(&mut [0; 1024]) {
-                Ok(1..) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Ok(0) | Err(_) => return Ok::<_, std::io::Error>(()),
-            }
+impl Marker {
+    async fn create(world: &World) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let spec = json!({"managementApi": [format!("https://{address}")],
+            "trust": {"configMap": {"name": "network-ca", "key": "ca.crt"}}});
+        let object = json!({"metadata": {"name": "marker"}, "spec": spec});
+        world.create::<ZitiNetwork>(object).await;
+        let mut marker = Self(listener);
+        let reason = reasons::CONTROLLER_UNREACHABLE;
+        tokio::select! {
+            _ = world.told::<ZitiNetwork>("marker", types::READY, "False", reason) => {}
+            () = async { loop { marker.tried().await } } => {}
         }
-    };
-    let answered = tokio::time::timeout(PATIENCE, answer).await;
-    answered.expect("the operator tries again").unwrap();
+        marker
+    }
+
+    /// Waits for a try that came by the clock alone: what it wrote first woke it once more.
+    async fn rests(&mut self) {
+        let mut last = Instant::now();
+        while last.elapsed() < PAUSE {
+            last = Instant::now();
+            self.tried().await;
+        }
+    }
+
+    /// Waits for the next try, and hangs up.
+    async fn tried(&mut self) {
+        let next = tokio::time::timeout(PATIENCE, self.0.accept()).await;
+        drop(next.expect("the operator tries again").unwrap());
+    }
 }
 
 #[tokio::test]
@@ -83,21 +91,11 @@ async fn a_set_that_stands_costs_no_write() {
 
     // A router whose token waits is asked for every second, and nothing comes of it.
     registered(&world, "steady-waiting", json!({})).await;
-    let listener = marker(&world).await;
-    let tries = async {
-        loop {
-            tried(&listener).await;
-        }
-    };
-    let told = |network: &ZitiNetwork| network.condition(types::READY).is_some();
-    tokio::select! {
-        _ = world.until::<ZitiNetwork>("marker", "tried", told) => {}
-        () = tries => {}
-    }
-    tried(&listener).await;
+    let mut marker = Marker::create(&world).await;
+    marker.rests().await;
     let (quiet, since) = (world.audit(), Instant::now());
     while since.elapsed() < QUIET {
-        tried(&listener).await;
+        marker.tried().await;
     }
     let writes = quiet.writes_by(&world.operator_user()).unwrap();
     assert!(writes.is_empty(), "written in a steady state: {writes:#?}");
