@@ -62,11 +62,14 @@ pub(super) fn next(facts: &Facts, members: &[Member]) -> Option<Step> {
     if let Some((_, pod, why)) = due.iter().find(|(member, ..)| is_down(member)) {
         return Some(delete(pod, why));
     }
+    // An EdgeRouter that is being deleted tells nothing new of its router; two
+    // of them must not wait for each other.
+    let runs = |member: &Member| member.is_ready() && !member.is_terminating();
+    let is_up = |member: &Member| member.is_up() || (member.is_leaving() && runs(member));
     // Those that are not up first; of those that are, the last first.
     due.sort_by_key(|(member, ..)| (member.is_up(), -member.ordinal));
     let (member, pod, why) = due.into_iter().next()?;
-    (!is_blind(facts) && others(facts, members, member).all(Member::is_up))
-        .then(|| delete(pod, why))
+    (!is_blind(facts) && others(facts, members, member).all(is_up)).then(|| delete(pod, why))
 }
 
 /// Pods that cannot go on by themselves although their token is there now: the

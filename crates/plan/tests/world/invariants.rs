@@ -262,7 +262,13 @@ impl World {
         let pod = self.kube.pods.contains_key(name);
         let wanted =
             ordinal(&self.set_name, name).is_some_and(|ordinal| ordinal < self.kube.replicas());
-        let wanted = wanted && !self.kube.terminating;
+        let ends = self.kube.terminating
+            || self
+                .kube
+                .stateful_set
+                .as_ref()
+                .is_some_and(|set| set.metadata.deletion_timestamp.is_some());
+        let wanted = wanted && !ends;
         self.must(!pod && !wanted, || {
             format!("{name} is let go while its pod is there or to come")
         });

@@ -365,6 +365,21 @@ impl Kube {
         Ok(())
     }
 
+    /// Whether objects are there that `--cascade=orphan` left behind.
+    pub(crate) fn has_orphans(&self) -> bool {
+        let services = self.services.values().map(|service| &service.metadata);
+        let maps = self.config_maps.values().map(|map| &map.metadata);
+        let edge_routers = self.edge_routers.values().map(|er| &er.metadata);
+        let workloads = self.stateful_set.iter().map(|set| &set.metadata);
+        let mut all = services.chain(maps).chain(edge_routers).chain(workloads);
+        let secrets = [
+            &self.tokens.as_ref().map(|secret| &secret.owner),
+            &self.provided_copy.as_ref().map(|secret| &secret.owner),
+        ];
+        all.any(|meta| meta.owner_references.iter().flatten().next().is_none())
+            || secrets.into_iter().flatten().any(|owner| owner.is_none())
+    }
+
     /// How many pods the StatefulSet wants.
     pub(crate) fn replicas(&self) -> i32 {
         let spec = self.stateful_set.as_ref().and_then(|set| set.spec.as_ref());

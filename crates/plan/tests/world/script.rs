@@ -194,8 +194,15 @@ impl World {
                 }
             }
             Action::StaleSet(age) => {
-                if let Some(at) = self.past_sets.len().checked_sub(age) {
-                    let old = self.past_sets[at].clone();
+                // The driver makes sure that the object is there still.
+                let live = self
+                    .kube
+                    .set
+                    .as_ref()
+                    .and_then(|set| set.metadata.uid.clone());
+                let at = self.past_sets.len().checked_sub(age);
+                let old = at.map(|at| self.past_sets[at].clone());
+                if let Some(old) = old.filter(|old| old.metadata.uid == live) {
                     self.ledger.stale = true;
                     self.reconcile_set(Some(old));
                     self.ledger.stale = false;
