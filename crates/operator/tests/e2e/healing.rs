@@ -10,8 +10,9 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use testbed::kubernetes;
 
+use crate::objects::truth;
 use crate::scaling::pods;
-use crate::stage::{self, PATIENCE, truth};
+use crate::stage::{self, PATIENCE};
 
 /// The shortest life of a token that Ziti takes.
 const SHORT_LIFE: Duration = Duration::from_mins(5);
@@ -65,7 +66,7 @@ fn a_lost_volume_comes_back_as_the_same_router() {
 /// router, and comes online when it can.
 #[test]
 fn a_token_that_ran_out_is_replaced() {
-    stage::play_with_tokens_of(SHORT_LIFE, "expiry", async |stage| {
+    stage::play_beside("expiry", SHORT_LIFE, async |stage| {
         stage.join_network().await?;
         let too_much = json!({"requests": {"cpu": "1000"}});
         stage
@@ -79,7 +80,6 @@ fn a_token_that_ran_out_is_replaced() {
         let ids = stage.ziti.ids(&["edge-0"]).await?;
         let expiry = expiry(&stage.get("edge-0").await?)?;
 
-        stage.give_up_turn();
         let another = |secret: Option<&Secret>| {
             let token = secret.and_then(token);
             token.is_some() && token != first

@@ -8,8 +8,9 @@ use api::{EdgeRouter, ZitiNetwork, ZitiRouter, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
+use crate::objects::{Object, reason, truth};
 use crate::scaling::pods;
-use crate::stage::{self, NETWORK, Object, reason, truth};
+use crate::stage::{self, NETWORK};
 use crate::watch::witness;
 
 /// How long it is away after that was noticed.

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
+use crate::objects::truth;
 use crate::stage::{self, Stage};
 
 /// Written in the ZitiRouter, and in a Secret: both are enough for routers that work.
@@ -37,9 +38,7 @@ fn provided_tokens_need_no_network_and_no_credential() {
             stage
                 .until(set, "ready", |set: &ZitiRouter| {
                     let status = set.status.as_ref();
-                    status.is_some_and(|status| {
-                        stage::truth(&status.conditions, "Ready") == Some("True")
-                    })
+                    status.is_some_and(|status| truth(&status.conditions, "Ready") == Some("True"))
                 })
                 .await?;
         }

@@ -14,8 +14,9 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use testbed::kubernetes;
 
+use crate::objects::{Object, reason};
 use crate::scaling::{left_in_order, left_the_network_after_its_pod, pods};
-use crate::stage::{self, NETWORK, Object, PATIENCE, Stage};
+use crate::stage::{self, NETWORK, PATIENCE, Stage};
 
 const MEMBERS: [&str; 2] = ["edge-0", "edge-1"];
 
@@ -148,7 +149,7 @@ fn retain_leaves_the_router_and_frees_a_set_whose_network_is_gone() {
                 |router: &EdgeRouter| {
                     router.metadata.deletion_timestamp.is_some()
                         && router.status.as_ref().is_some_and(|status| {
-                            stage::reason(&status.conditions, "Ready") == Some("NetworkNotReady")
+                            reason(&status.conditions, "Ready") == Some("NetworkNotReady")
                         })
                 },
             )

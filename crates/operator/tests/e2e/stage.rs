@@ -2,7 +2,6 @@
 //! own, so that the one can go while the other stays. When a test fails, all that is in them is
 //! printed; whatever becomes of it, they are cleared away.
 
-use std::fmt::Debug;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Mutex;
@@ -11,22 +10,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter, reasons};
 use futures::FutureExt;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::conditions;
-use kube::{Api, Client, Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use testbed::environment::Environment;
 use testbed::ziti_in_cluster::{ADMIN_SECRET, CA_CONFIG_MAP};
 use testbed::{dump, kubernetes, operator_install};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::objects::Object;
 use crate::ziti_network::Ziti;
 
 /// The longest that anything may take. On a quiet machine nothing takes a quarter of it; on a busy
@@ -56,50 +51,62 @@ pub(crate) struct Stage {
     turn: Mutex<Option<SemaphorePermit<'static>>>,
 }
 
-/// Sets a stage, plays a test on it, and clears it away.
+/// Sets a stage, plays a test on it when it is its turn, and clears it away.
 pub(crate) fn play(name: &str, act: impl AsyncFnOnce(&Stage) -> Result<()>) {
-    play_with_tokens_of(LONG_LIFE, name, act);
+    run(async {
+        let turn = TURNS.acquire().await.context("waiting for the turn")?;
+        set_and_play(name, LONG_LIFE, Some(turn), act).await
+    });
 }
 
-/// The same on a network whose enrollment tokens live that long.
-pub(crate) fn play_with_tokens_of(
-    life: Duration,
+/// The same at once and beside all others, on a network whose enrollment tokens live that long: for
+/// a test that mostly waits, and longer than all others together.
+pub(crate) fn play_beside(
     name: &str,
+    token_life: Duration,
     act: impl AsyncFnOnce(&Stage) -> Result<()>,
 ) {
-    in_turn(async |turn| {
-        let environment = Environment::get()?;
-        let client = environment.client().await?;
-        let namespace = format!("e2e-{name}");
-        let ziti_namespace = format!("{namespace}-ziti");
-        let namespaces = [namespace.as_str(), ziti_namespace.as_str()];
-        // What an interrupted run left.
-        clear(&client, &namespaces).await?;
-        let outcome = guarded(async {
-            let stage = Stage {
-                ziti: Ziti::deploy(&client, &environment, &ziti_namespace, life).await?,
-                environment: environment.clone(),
-                client: client.clone(),
-                namespace: namespace.clone(),
-                begun: Timestamp::now(),
-                turn: Mutex::new(Some(turn)),
-            };
-            stage.make_namespace().await?;
-            guarded(act(&stage)).await?;
-            stage.no_false_alarm().await
-        })
-        .await;
-        tell(&environment, &namespaces, &outcome);
-        let cleared = clear(&client, &namespaces).await;
-        outcome?;
-        cleared
-    });
+    run(set_and_play(name, token_life, None, act));
+}
+
+async fn set_and_play(
+    name: &str,
+    token_life: Duration,
+    turn: Option<SemaphorePermit<'static>>,
+    act: impl AsyncFnOnce(&Stage) -> Result<()>,
+) -> Result<()> {
+    let environment = Environment::get()?;
+    let client = environment.client().await?;
+    let namespace = format!("e2e-{name}");
+    let ziti_namespace = format!("{namespace}-ziti");
+    let namespaces = [namespace.as_str(), ziti_namespace.as_str()];
+    // What an interrupted run left.
+    clear(&client, &namespaces).await?;
+    let outcome = guarded(async {
+        let stage = Stage {
+            ziti: Ziti::deploy(&client, &environment, &ziti_namespace, token_life).await?,
+            environment: environment.clone(),
+            client: client.clone(),
+            namespace: namespace.clone(),
+            begun: Timestamp::now(),
+            turn: Mutex::new(turn),
+        };
+        stage.make_namespace().await?;
+        guarded(act(&stage)).await?;
+        stage.no_false_alarm().await
+    })
+    .await;
+    tell(&environment, &namespaces, &outcome);
+    let cleared = clear(&client, &namespaces).await;
+    outcome?;
+    cleared
 }
 
 /// Plays a test in the namespace and on the network of the demo, which are left as they are but for
 /// the routers.
 pub(crate) fn play_in_place(namespace: &str, act: impl AsyncFnOnce(&Stage) -> Result<()>) {
-    in_turn(async |turn| {
+    run(async {
+        let turn = TURNS.acquire().await.context("waiting for the turn")?;
         let environment = Environment::get()?;
         let client = environment.client().await?;
         let outcome = guarded(async {
@@ -122,15 +129,13 @@ pub(crate) fn play_in_place(namespace: &str, act: impl AsyncFnOnce(&Stage) -> Re
     });
 }
 
-/// Runs a test when it is its turn.
-fn in_turn(test: impl AsyncFnOnce(SemaphorePermit<'static>) -> Result<()>) {
+fn run(test: impl Future<Output = Result<()>>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .unwrap();
-    let outcome = runtime.block_on(async { test(TURNS.acquire().await.unwrap()).await });
-    if let Err(error) = outcome {
+    if let Err(error) = runtime.block_on(test) {
         panic!("{error:#}");
     }
 }
@@ -163,7 +168,7 @@ fn tell(environment: &Environment, namespaces: &[&str], outcome: &Result<()>) {
     clippy::print_stdout,
     reason = "the output of a test is read by people"
 )]
-pub(crate) fn say(text: &str) {
+fn say(text: &str) {
     println!("{text}");
 }
 
@@ -219,13 +224,6 @@ impl Stage {
         drop(self.turn.lock().unwrap().take());
     }
 
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
     /// Makes the namespace of the routers. Pods must keep the restricted Pod Security Standard in
     /// it.
     async fn make_namespace(&self) -> Result<()> {
@@ -236,12 +234,6 @@ impl Stage {
             }}
         });
         self.apply(object).await
-    }
-
-    /// Applies an object, in the routers' namespace where it names none.
-    pub(crate) async fn apply(&self, object: Value) -> Result<()> {
-        kubernetes::apply(&self.client, object, &self.namespace).await?;
-        Ok(())
     }
 
     /// Makes the stage's Ziti network known to the operator, as a user does: authority and
@@ -287,90 +279,6 @@ impl Stage {
         self.until_online(name, replicas).await
     }
 
-    pub(crate) async fn create<K: Object>(&self, object: &K) -> Result<K> {
-        let created = self.api().create(&PostParams::default(), object).await;
-        created.with_context(|| format!("creating {} {}", K::kind(&()), object.name_any()))
-    }
-
-    /// Changes an object by a merge patch.
-    pub(crate) async fn patch<K: Object>(&self, name: &str, patch: Value) -> Result<K> {
-        let patched = self
-            .api()
-            .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
-            .await;
-        patched.with_context(|| format!("patching {} {name} with {patch}", K::kind(&())))
-    }
-
-    /// Scales a set as `kubectl scale` does.
-    pub(crate) async fn scale(&self, set: &str, replicas: i32) -> Result<()> {
-        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        let scaled = self
-            .api::<ZitiRouter>()
-            .patch_scale(set, &PatchParams::default(), &patch)
-            .await;
-        scaled.with_context(|| format!("scaling {set} to {replicas}"))?;
-        Ok(())
-    }
-
-    pub(crate) async fn delete<K: Object>(&self, name: &str, params: &DeleteParams) -> Result<()> {
-        let deleted = self.api::<K>().delete(name, params).await;
-        deleted.with_context(|| format!("deleting {} {name}", K::kind(&())))?;
-        Ok(())
-    }
-
-    pub(crate) async fn get<K: Object>(&self, name: &str) -> Result<K> {
-        let got = self.api().get(name).await;
-        got.with_context(|| format!("reading {} {name}", K::kind(&())))
-    }
-
-    pub(crate) async fn find<K: Object>(&self, name: &str) -> Result<Option<K>> {
-        let found = self.api().get_opt(name).await;
-        found.with_context(|| format!("looking for {} {name}", K::kind(&())))
-    }
-
-    pub(crate) async fn list<K: Object>(&self) -> Result<Vec<K>> {
-        let listed = self.api().list(&ListParams::default()).await;
-        let listed = listed.with_context(|| format!("listing {}", K::plural(&())))?;
-        Ok(listed.items)
-    }
-
-    /// Waits, by a watch, until the object is there and is as wished.
-    pub(crate) async fn until<K: Object>(
-        &self,
-        name: &str,
-        what: &str,
-        wished: impl Fn(&K) -> bool,
-    ) -> Result<K> {
-        let condition = |object: Option<&K>| object.is_some_and(&wished);
-        let found = kubernetes::wait_for(self.api(), name, what, condition, PATIENCE).await?;
-        found.with_context(|| format!("{} {name} went away", K::kind(&())))
-    }
-
-    /// Waits until the object is gone, if it is there.
-    pub(crate) async fn until_gone<K: Object>(&self, name: &str) -> Result<()> {
-        let Some(uid) = self.find::<K>(name).await?.and_then(|object| object.uid()) else {
-            return Ok(());
-        };
-        let gone = conditions::is_deleted(&uid);
-        kubernetes::wait_for(self.api::<K>(), name, "gone", gone, PATIENCE).await?;
-        Ok(())
-    }
-
-    /// Waits until the set says that all of its members, so many, are online.
-    pub(crate) async fn until_online(&self, set: &str, members: i32) -> Result<ZitiRouter> {
-        let what = format!("online with {members} members");
-        self.until(set, &what, |set: &ZitiRouter| {
-            set.status.as_ref().is_some_and(|status| {
-                status.observed_generation == set.metadata.generation
-                    && status.replicas == members
-                    && status.online_replicas == members
-                    && truth(&status.conditions, "Ready") == Some("True")
-                    && truth(&status.conditions, "Progressing") == Some("False")
-            })
-        })
-        .await
-    }
-
     /// No test takes routers away behind the operator's back, so nobody may be told of such a thing.
     async fn no_false_alarm(&self) -> Result<()> {
         let alarms = [
@@ -389,14 +297,6 @@ impl Stage {
             }
         }
         Ok(())
-    }
-
-    /// kubectl in the routers' namespace; returns its output.
-    pub(crate) fn kubectl(&self, args: &[&str]) -> Result<String> {
-        kubernetes::kubectl(&self.environment.kubeconfig, None)?
-            .args(["--namespace", &self.namespace])
-            .args(args)
-            .output()
     }
 
     /// Deletes all ZitiRouters and ZitiNetworks, and waits until they are gone.
@@ -423,41 +323,4 @@ impl Stage {
         }
         Ok(())
     }
-}
-
-/// The status of a condition, if there is one.
-pub(crate) fn truth<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
-    let condition = conditions.iter().find(|have| have.type_ == type_)?;
-    Some(condition.status.as_str())
-}
-
-/// The reason of a condition, if there is one.
-pub(crate) fn reason<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
-    let condition = conditions.iter().find(|have| have.type_ == type_)?;
-    Some(condition.reason.as_str())
-}
-
-/// What tests work with: any namespaced kind.
-pub(crate) trait Object:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<K> Object for K where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
 }

@@ -13,7 +13,8 @@ use testbed::kubernetes;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::stage::{Object, PATIENCE};
+use crate::objects::Object;
+use crate::stage::PATIENCE;
 
 /// A watch that looks on while a test goes on.
 pub(crate) struct Witness {
