@@ -194,7 +194,9 @@ impl Run {
                 .attempt(async |run| stage(&run.progress, &cluster, &operator).await)
                 .await
             {
-                let variables = environment.variables();
+                let mut variables = environment.variables();
+                // They wait more than they work, and take turns where they work.
+                variables.push(("RUST_TEST_THREADS", "32".to_owned()));
                 self.tests("end-to-end tests", Stage::EndToEnd, targets, &variables)
                     .await;
             }
