@@ -36,3 +36,148 @@ proptest! {
         world::play(&script).map_err(TestCaseError::fail)?;
     }
 }
+
+/// The shortest scripts that showed faults which are mended.
+mod mended {
+    use super::world::{self, Action, Cascade, Lose, Mode, Script};
+
+    fn script(mode: Mode, replicas: i32, actions: Vec<Action>) -> Script {
+        Script {
+            mode,
+            replicas,
+            keep_volumes: (false, false),
+            retain: false,
+            adopt: false,
+            accept_network: false,
+            actions,
+        }
+    }
+
+    fn play(script: &Script) {
+        if let Err(what) = world::play(script) {
+            panic!("{what}");
+        }
+    }
+
+    #[test]
+    fn a_registration_that_lands_after_the_set_was_deleted_leaves_nothing() {
+        let actions = vec![
+            Action::Flow(2),
+            Action::LoseReply(0, Lose::Later),
+            Action::Flow(2),
+            Action::DeleteSet(Cascade::Foreground),
+            Action::Flow(3),
+        ];
+        play(&script(Mode::Managed, 1, actions));
+    }
+
+    #[test]
+    fn the_condition_of_a_provided_router_does_not_flip_at_each_look() {
+        play(&script(Mode::ProvidedSecret, 1, vec![Action::ReconcileSet]));
+    }
+
+    #[test]
+    fn a_token_that_could_not_be_redeemed_is_not_lost() {
+        let actions = vec![
+            Action::Flow(3),
+            Action::Flow(1),
+            Action::NetworkAway(true),
+            Action::GiveToken(0),
+            Action::Flow(3),
+        ];
+        for mode in [Mode::ProvidedSecret, Mode::ProvidedAlone] {
+            play(&script(mode, 2, actions.clone()));
+        }
+    }
+
+    #[test]
+    fn a_token_of_another_network_costs_no_router_that_runs() {
+        let actions = vec![
+            Action::Flow(3),
+            Action::Flow(3),
+            Action::NetworkSwapped,
+            Action::GiveToken(0),
+            Action::NetworkSwapped,
+            Action::Flow(2),
+        ];
+        play(&script(Mode::ProvidedSecret, 2, actions));
+    }
+
+    #[test]
+    fn a_kept_volume_brings_a_provided_router_back() {
+        let actions = vec![
+            Action::Flow(3),
+            Action::Flow(2),
+            Action::AdvanceClock(1900),
+            Action::SetReplicas(0),
+            Action::Flow(3),
+            Action::Flow(3),
+            Action::SetReplicas(1),
+        ];
+        for mode in [Mode::ProvidedSecret, Mode::ProvidedAlone] {
+            let mut script = script(mode, 1, actions.clone());
+            script.keep_volumes = (false, true);
+            play(&script);
+        }
+    }
+
+    #[test]
+    fn a_router_that_was_left_on_the_network_gets_a_token_when_its_volume_was_not_kept() {
+        let actions = vec![
+            Action::Flow(3),
+            Action::Flow(3),
+            Action::SetReplicas(0),
+            Action::Flow(3),
+            Action::Flow(3),
+            Action::SetReplicas(1),
+        ];
+        let mut script = script(Mode::Managed, 1, actions);
+        script.retain = true;
+        play(&script);
+    }
+
+    #[test]
+    fn an_orphaned_set_loses_nothing_and_is_taken_back() {
+        for collected_first in [false, true] {
+            let mut actions = vec![
+                Action::Flow(3),
+                Action::Flow(3),
+                Action::DeleteSet(Cascade::Orphan),
+            ];
+            if collected_first {
+                // The garbage collector takes the owner and its finalizer off
+                // before the operator looks.
+                actions.push(Action::Collect);
+            }
+            actions.extend([Action::ReconcileSet, Action::RecreateSet, Action::Flow(3)]);
+            play(&script(Mode::Managed, 2, actions));
+        }
+    }
+
+    #[test]
+    fn edge_routers_that_a_person_deletes_are_registered_anew_one_at_a_time() {
+        let actions = vec![
+            Action::Flow(3),
+            Action::Flow(3),
+            Action::DeleteEdgeRouter(0),
+            Action::DeleteEdgeRouter(1),
+        ];
+        for mode in [Mode::Managed, Mode::ProvidedAlone] {
+            play(&script(mode, 3, actions.clone()));
+        }
+    }
+
+    #[test]
+    fn a_changed_name_pattern_does_not_block_other_changes() {
+        let actions = vec![
+            Action::Flow(3),
+            Action::Flow(3),
+            Action::EditSpec(4),
+            Action::EditSpec(2),
+            Action::Flow(2),
+            Action::PatchPolicy(true),
+            Action::DeleteSet(Cascade::Background),
+        ];
+        play(&script(Mode::Managed, 1, actions));
+    }
+}

@@ -6,7 +6,9 @@
 //! their order, stops at the first that fails, and is called again when
 //! something changed. [`render`] makes the objects, [`member`] gathers what is
 //! known of each member, [`rollout`] picks the next pod to replace,
-//! [`teardown`] takes everything away, [`status`] says how it stands.
+//! [`teardown`] takes everything away, [`ownership`] tells whose the objects
+//! are, [`orphan`] is for those without a ZitiRouter, [`status`] says how it
+//! stands.
 
 pub mod applied;
 pub mod config;

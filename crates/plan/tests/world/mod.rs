@@ -16,7 +16,7 @@ mod set_driver;
 mod settle;
 mod ziti;
 
-pub(crate) use script::{Cascade, Mode, Script, script};
+pub(crate) use script::{Action, Cascade, Mode, Script, script};
 
 use self::edge_router_driver::Memory;
 use self::invariants::Ledger;

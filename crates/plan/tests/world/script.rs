@@ -36,7 +36,8 @@ pub(crate) enum Action {
     /// The operator dies after so many writes of a reconcile of the set.
     CrashInSet(u32),
     CrashInEdgeRouter(i32, u32),
-    LoseNext(Lose),
+    /// The next request to the network in this reconcile is lost in some way.
+    LoseReply(i32, Lose),
     /// The cache shows an older object.
     StaleEdgeRouter(i32, usize),
     StaleSet(usize),
@@ -116,7 +117,7 @@ fn action() -> impl Strategy<Value = Action> {
     let faults = prop_oneof![
         4 => (0..7u32).prop_map(Action::CrashInSet),
         5 => (member.clone(), 0..5u32).prop_map(|(member, writes)| Action::CrashInEdgeRouter(member, writes)),
-        5 => lose.prop_map(Action::LoseNext),
+        6 => (member.clone(), lose).prop_map(|(member, lose)| Action::LoseReply(member, lose)),
         3 => (member.clone(), 1..12usize).prop_map(|(member, age)| Action::StaleEdgeRouter(member, age)),
         2 => (1..12usize).prop_map(Action::StaleSet),
         2 => member.clone().prop_map(Action::AgentLosesReply),
@@ -182,7 +183,11 @@ impl World {
                 self.reconcile_edge_router(&self.member(i), None, true);
                 self.budget = None;
             }
-            Action::LoseNext(lose) => self.lose = lose,
+            Action::LoseReply(i, lose) => {
+                self.lose = lose;
+                self.reconcile_edge_router(&self.member(i), None, true);
+                self.lose = Lose::No;
+            }
             Action::StaleEdgeRouter(i, age) => {
                 let versions = self.past.get(&self.member(i)).cloned().unwrap_or_default();
                 if let Some(old) = versions
