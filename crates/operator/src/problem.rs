@@ -45,6 +45,20 @@ impl Error {
         matches!(self, Self::Kubernetes { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.is_conflict()))
     }
 
+    /// Whether the namespace is being deleted and takes nothing new: what was to
+    /// be made will be deleted as well, and nobody has to be told.
+    pub(crate) fn is_namespace_ending(&self) -> bool {
+        let Self::Kubernetes { source, .. } = self else {
+            return false;
+        };
+        let kube::Error::Api(status) = source.as_ref() else {
+            return false;
+        };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        let mut causes = causes.map(|cause| cause.reason.as_str());
+        causes.any(|reason| reason == "NamespaceTerminating")
+    }
+
     /// The same in the API's words.
     pub(crate) fn problem(&self) -> Problem {
         match self {

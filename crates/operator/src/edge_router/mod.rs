@@ -200,7 +200,7 @@ async fn write_status(
 
 /// What to do after a failure.
 pub(crate) fn failed(object: &EdgeRouter, error: &Error, context: &Context) -> Action {
-    if !error.is_conflict() {
+    if !error.is_conflict() && !error.is_namespace_ending() {
         tracing::warn!(
             edge_router = io::path(object),
             error = problem::chain(error),

@@ -46,7 +46,9 @@ pub(crate) async fn reconcile(
     // Apply: writes, in the plan's order, up to the first that fails.
     for step in &plan.steps {
         if let Err(error) = apply::apply(&context, &api, &object, &observed, step).await {
-            if !error.is_conflict() && !matches!(step, Step::AddFinalizer | Step::ReleaseFinalizer)
+            if !error.is_conflict()
+                && !error.is_namespace_ending()
+                && !matches!(step, Step::AddFinalizer | Step::ReleaseFinalizer)
             {
                 let status = after_failure(
                     &plan,
@@ -105,7 +107,7 @@ async fn write_status(
 
 /// What to do after a failure.
 pub(crate) fn failed(object: &ZitiRouter, error: &Error, context: &Context) -> Action {
-    if !error.is_conflict() {
+    if !error.is_conflict() && !error.is_namespace_ending() {
         tracing::warn!(
             router = io::path(object),
             error = problem::chain(error),
