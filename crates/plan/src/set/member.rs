@@ -237,14 +237,16 @@ impl Member<'_> {
     /// Whether its router has an identity, as far as its EdgeRouter tells. A
     /// provided token that was redeemed in an earlier life of the set counts as
     /// well: what came of it is on the volume that was kept. Where no network
-    /// can tell, one that ran out may have been.
+    /// can tell, one that ran out may have been. A pod that has reported since
+    /// knew better.
     fn is_enrolled(&self) -> bool {
         let status = self.edge_router.and_then(|er| er.status.as_ref());
+        let unheard = status.is_some_and(|status| status.agent.is_none());
         let enrolled = status.and_then(|status| find(&status.conditions, types::ENROLLED));
         enrolled.is_some_and(|enrolled| {
             let used = enrolled.reason == reasons::TOKEN_SPENT
                 || (enrolled.reason == reasons::TOKEN_EXPIRED && !self.network_tells);
-            enrolled.status == "True" || (used && self.pod.is_none())
+            enrolled.status == "True" || (used && unheard)
         })
     }
 

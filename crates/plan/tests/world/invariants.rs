@@ -295,8 +295,12 @@ impl World {
                 .claims
                 .get(&claim_name(&name))
                 .is_some_and(|volume| volume.identity.is_some());
+            // With no network to ask, nobody knows what a kept volume holds.
+            let kept = self.mode == Mode::ProvidedAlone
+                && self.kube.claims.contains_key(&claim_name(&name));
             let excused = self.kube.pods.contains_key(&name)
                 || self.ledger.wiped.contains(&name)
+                || kept
                 || self.ledger.stale;
             self.must(token || identity || excused, || {
                 format!("{name} is added with neither token nor identity")
