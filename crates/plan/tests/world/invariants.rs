@@ -315,9 +315,16 @@ impl World {
         self.must(after >= before || (wished && live), || {
             format!("the workload shrinks from {before} to {after} without such a wish")
         });
+        let live = live
+            && self
+                .kube
+                .set
+                .as_ref()
+                .is_some_and(|set| set.metadata.deletion_timestamp.is_none());
         for (name, running) in &self.kube.pods {
             let taken = ordinal(&self.set_name, name).is_some_and(|ordinal| ordinal >= after);
             if taken
+                && live
                 && !wished
                 && running.pod.metadata.deletion_timestamp.is_none()
                 && self.kube.stateful_set.is_none()

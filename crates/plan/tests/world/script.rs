@@ -199,15 +199,14 @@ impl World {
                 }
             }
             Action::StaleSet(age) => {
-                // The driver makes sure that the object is there still.
-                let live = self
-                    .kube
-                    .set
-                    .as_ref()
-                    .and_then(|set| set.metadata.uid.clone());
+                // The driver makes sure that the object is there still, and
+                // not being deleted.
+                let live = self.kube.set.as_ref();
+                let live = live.filter(|set| set.metadata.deletion_timestamp.is_none());
+                let live = live.and_then(|set| set.metadata.uid.clone());
                 let at = self.past_sets.len().checked_sub(age);
                 let old = at.map(|at| self.past_sets[at].clone());
-                if let Some(old) = old.filter(|old| old.metadata.uid == live) {
+                if let Some(old) = old.filter(|old| live.is_some() && old.metadata.uid == live) {
                     self.ledger.stale = true;
                     self.reconcile_set(Some(old));
                     self.ledger.stale = false;
