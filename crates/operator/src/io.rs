@@ -104,6 +104,13 @@ pub(crate) fn without_finalizer<K: Resource>(object: &K, finalizer: &str) -> Vec
         .collect()
 }
 
+/// Whether an object is owned by this very other one.
+pub(crate) fn is_owned_by<C: Resource, O: Resource>(child: &C, owner: &O) -> bool {
+    let uid = owner.meta().uid.as_ref();
+    let mut owners = child.meta().owner_references.iter().flatten();
+    owners.any(|reference| Some(&reference.uid) == uid)
+}
+
 /// Create parameters with our field manager.
 pub(crate) fn created_by(manager: &str) -> PostParams {
     PostParams {

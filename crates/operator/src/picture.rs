@@ -19,7 +19,15 @@ pub(crate) struct Picture {
     listed: Option<Instant>,
     /// Routers that were asked for by themselves, and when.
     looked: HashMap<String, Instant>,
-    offline_since: HashMap<String, Timestamp>,
+    offline_since: HashMap<String, Offline>,
+}
+
+/// Since when a router has been seen offline, and with which certificate: with
+/// another one it begins anew, or the one made a moment ago would be voided
+/// before it was used.
+struct Offline {
+    since: Timestamp,
+    certificate: (bool, Option<String>),
 }
 
 /// The routers as they were seen last.
@@ -125,16 +133,21 @@ impl Picture {
         now: Timestamp,
     ) -> Option<SignedDuration> {
         note_offline(&mut self.offline_since, entity, now);
-        let since = self.offline_since.get(&entity.id)?;
-        Some(now.duration_since(*since))
+        let offline = self.offline_since.get(&entity.id)?;
+        Some(now.duration_since(offline.since))
     }
 }
 
-fn note_offline(since: &mut HashMap<String, Timestamp>, entity: &EdgeRouterEntity, now: Timestamp) {
+fn note_offline(offline: &mut HashMap<String, Offline>, entity: &EdgeRouterEntity, now: Timestamp) {
     if entity.is_online {
-        since.remove(&entity.id);
-    } else {
-        since.entry(entity.id.clone()).or_insert(now);
+        offline.remove(&entity.id);
+        return;
+    }
+    let certificate = (entity.is_verified, entity.fingerprint.clone());
+    let known = offline.get(&entity.id);
+    if known.is_none_or(|known| known.certificate != certificate) {
+        let since = now;
+        offline.insert(entity.id.clone(), Offline { since, certificate });
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn reconcile(
             drop(guard);
             return settle(&context, &api, &first, &object, network.as_deref(), &plan).await;
         }
-        if plan.steps.iter().any(Step::writes_to_network) && !fresh {
+        if plan.needs_fresh_look() && !fresh {
             // Never act on a picture: ask about this router first.
             fresh = true;
             continue;
@@ -183,7 +183,9 @@ async fn write_status(
         &object.name_any(),
         status,
         names::FIELD_MANAGER_EDGE_ROUTER,
-        None,
+        // What is said of an older object would take back what was recorded
+        // since: an id, an intent.
+        object.metadata.resource_version.as_deref(),
     )
     .await?;
     let before = first

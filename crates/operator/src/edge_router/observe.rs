@@ -2,6 +2,7 @@
 //! here and are handed to `apply` alone.
 
 use crate::context::Context;
+use crate::io;
 use crate::networks::{Access, Connection, Network};
 use crate::picture::Rows;
 use crate::poller;
@@ -375,6 +376,8 @@ async fn enrollment_secret(context: &Context, object: &EdgeRouter) -> Result<Sec
         {
             SecretFacts::Foreign
         }
+        // Of an earlier object of this name, and on its way out.
+        Some(secret) if !io::is_owned_by(&secret, object) => SecretFacts::Absent,
         Some(secret) => {
             let text = secret
                 .data

@@ -260,7 +260,12 @@ async fn write_tokens(
         }
         Some(known) => {
             let patch = json!({
-                "metadata": {"uid": known.uid(), "resourceVersion": known.resource_version()},
+                "metadata": {
+                    "uid": known.uid(),
+                    "resourceVersion": known.resource_version(),
+                    // Also taken back after `--cascade=orphan`.
+                    "ownerReferences": [render::owner(object)],
+                },
                 "data": values,
             });
             let params = PatchParams {

@@ -3,6 +3,7 @@
 
 use crate::context::Context;
 use crate::edge_router::digest_of;
+use crate::io;
 use crate::problem::Error;
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names, reasons};
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -55,7 +56,14 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
         list::<PersistentVolumeClaim>(context, &namespace, &by_label),
         list::<Secret>(context, &namespace, &by_label),
     )?;
-    let tokens = tokens(context, &namespace, &names::tokens_secret(&name), &secrets).await?;
+    let tokens = tokens(
+        context,
+        object,
+        &namespace,
+        &names::tokens_secret(&name),
+        &secrets,
+    )
+    .await?;
     let network = network(context, object, &namespace).await?;
     let provided = provided(context, object, &namespace).await?;
     Ok(Observed {
@@ -99,6 +107,9 @@ impl Observed {
             .iter()
             .filter_map(|er| {
                 let secret = self.secret(&names::enrollment_secret(&er.name_any()))?;
+                if !io::is_owned_by(secret, er) {
+                    return None;
+                }
                 let value = secret.data.as_ref()?.get(names::TOKEN_KEY)?;
                 Some((er.name_any(), digest_of(&value.0)?))
             })
@@ -153,6 +164,7 @@ fn digests(secret: &Secret) -> BTreeMap<String, String> {
 
 async fn tokens(
     context: &Context,
+    object: &ZitiRouter,
     namespace: &str,
     name: &str,
     labelled: &[Secret],
@@ -167,7 +179,11 @@ async fn tokens(
             .flatten()
             .map(|(key, value)| (key.clone(), digest_of(&value.0)))
             .collect();
-        return Ok(TokensSecret::Ours(keys));
+        return Ok(if io::is_owned_by(secret, object) {
+            TokensSecret::Ours(keys)
+        } else {
+            TokensSecret::Unowned(keys)
+        });
     }
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
     let foreign = api
