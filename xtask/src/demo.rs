@@ -57,6 +57,8 @@ struct Stage {
     image_size: Option<u64>,
     /// Where the cluster is the testbed's own.
     cluster: Option<Cluster>,
+    /// What `cargo xtask down` has to be told to find it.
+    place: String,
 }
 
 impl Demo {
@@ -102,6 +104,7 @@ impl Demo {
             controller_image: self.controller_image.clone(),
             image_size: None,
             cluster: None,
+            place: String::new(),
         })
     }
 
@@ -132,6 +135,7 @@ impl Demo {
             controller_image: ziti.controller.reference,
             image_size: Some(operator.size),
             cluster: Some(cluster),
+            place: self.place.arguments(),
         })
     }
 }
@@ -295,7 +299,7 @@ impl Stage {
             output::line(format!("  kubectl{context} -n {NAMESPACE} {command}"));
         }
         if self.cluster.is_some() {
-            output::line("  cargo xtask down");
+            output::line(format!("  cargo xtask down{}", self.place));
         }
     }
 }

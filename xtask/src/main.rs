@@ -59,6 +59,19 @@ struct Place {
     dir: Option<PathBuf>,
 }
 
+impl Place {
+    /// The arguments that name it, each after a space; none for the default.
+    fn arguments(&self) -> String {
+        let named = self.name != cluster::DEFAULT_NAME;
+        let name = named.then(|| format!(" --name {}", self.name));
+        let dir = self
+            .dir
+            .as_ref()
+            .map(|dir| format!(" --dir {}", dir.display()));
+        name.into_iter().chain(dir).collect()
+    }
+}
+
 fn main() -> ExitCode {
     let outcome = tokio::runtime::Runtime::new()
         .context("starting the runtime")
