@@ -168,6 +168,22 @@ mod mended {
     }
 
     #[test]
+    fn a_new_token_and_a_deleted_edge_router_do_not_wait_for_each_other() {
+        let actions = vec![
+            Action::Flow(1),
+            Action::Flow(3),
+            Action::GiveToken(2),
+            Action::AdvanceClock(1900),
+            Action::RouterDrops(2),
+            Action::Flow(1),
+            Action::DeleteEdgeRouter(2),
+            Action::GiveToken(0),
+            Action::ReconcileEdgeRouter(0),
+        ];
+        play(&script(Mode::ProvidedSecret, 3, actions));
+    }
+
+    #[test]
     fn a_changed_name_pattern_does_not_block_other_changes() {
         let actions = vec![
             Action::Flow(3),

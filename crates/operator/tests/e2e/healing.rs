@@ -17,6 +17,10 @@ use crate::stage::{self, PATIENCE};
 /// The shortest life of a token that Ziti takes.
 const SHORT_LIFE: Duration = Duration::from_mins(5);
 
+/// For how long a router must be seen offline before it is given another identity. An operator
+/// that starts anew has seen nothing yet, and other tests kill it up to three times meanwhile.
+const OFFLINE: Duration = Duration::from_mins(1);
+
 /// A router whose volume is gone comes back as the same router, so that its place in policies
 /// stays, as soon as the network has seen it offline for long enough.
 #[test]
@@ -35,19 +39,18 @@ fn a_lost_volume_comes_back_as_the_same_router() {
             .delete::<PersistentVolumeClaim>("identity-edge-0", &at_once)
             .await?;
         stage.delete::<Pod>("edge-0", &at_once).await?;
-        stage
-            .until(
-                "edge-0",
-                "online with another identity",
-                |router: &EdgeRouter| {
-                    router.status.as_ref().is_some_and(|status| {
-                        status.fingerprint.is_some()
-                            && status.fingerprint != lost
-                            && truth(&status.conditions, "Ready") == Some("True")
-                    })
-                },
-            )
-            .await?;
+        let another = |router: Option<&EdgeRouter>| {
+            let status = router.and_then(|router| router.status.as_ref());
+            status.is_some_and(|status| {
+                status.fingerprint.is_some()
+                    && status.fingerprint != lost
+                    && truth(&status.conditions, "Ready") == Some("True")
+            })
+        };
+        let routers: Api<EdgeRouter> = stage.api();
+        let within = 3 * OFFLINE + PATIENCE;
+        let what = "online with another identity";
+        kubernetes::wait_for(routers, "edge-0", what, another, within).await?;
         stage.until_online("edge", 2).await?;
         stage.ziti.expect_online(&members).await?;
         ensure!(

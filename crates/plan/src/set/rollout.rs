@@ -106,9 +106,11 @@ pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<Strin
         }
     }
     // Whether the others are up cannot be asked for: their identities may have
-    // been replaced as well. That they run is enough.
+    // been replaced as well. That they run is enough, and all that is known of
+    // one whose EdgeRouter is being deleted (see `next`, where it waits for this
+    // one).
     let runs = |other: &Member| {
-        let seen = other.is_connected() || !other.network_tells;
+        let seen = other.is_connected() || !other.network_tells || other.is_leaving();
         other.is_ready() && !other.is_terminating() && seen
     };
     if let Some((member, step)) = running
