@@ -56,7 +56,7 @@ pub struct ZitiRouterSpec {
     /// keeps them out of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 100))]
-    pub tokens: Option<BTreeMap<String, String>>,
+    pub tokens: Option<BTreeMap<String, InlineToken>>,
 
     /// A Secret with enrollment tokens by member name. It is read, never
     /// emptied.
@@ -131,6 +131,19 @@ pub struct ZitiRouterSpec {
     /// ours.
     #[serde(default)]
     pub adoption_policy: AdoptionPolicy,
+}
+
+/// An enrollment token (JWT) written in an object. Whoever prints the object
+/// does not print it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(transparent)]
+pub struct InlineToken(pub String);
+
+impl std::fmt::Debug for InlineToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InlineToken(…)")
+    }
 }
 
 fn default_replicas() -> i32 {

@@ -3,7 +3,7 @@
 use crate::events::Events;
 use crate::leader::Leadership;
 use crate::networks::Networks;
-use crate::problem::Error;
+use crate::problem::{self, Error};
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
 use kube::Client;
 use kube::runtime::controller::Action;
@@ -48,9 +48,22 @@ impl Backoff {
         }
     }
 
+    /// What to do after a reconcile failed: say so, unless it is of no interest
+    /// to anybody, and come back later. `key` is `kind/namespace/name`.
+    pub(crate) fn failed(&self, key: &str, error: &Error) -> Action {
+        if !error.is_conflict() && !error.is_namespace_ending() {
+            tracing::warn!(
+                object = key,
+                error = problem::chain(error),
+                "reconcile failed"
+            );
+        }
+        self.after(key, error)
+    }
+
     /// The object failed: doubles from a quarter of a second to a minute, with
     /// up to a quarter more by chance, so that many do not come back at once.
-    pub(crate) fn after(&self, key: &str, error: &Error) -> Action {
+    fn after(&self, key: &str, error: &Error) -> Action {
         if error.is_conflict() {
             return Action::requeue(Duration::from_millis(50));
         }

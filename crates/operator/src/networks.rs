@@ -8,9 +8,10 @@
 
 use crate::picture::{Picture, Rows};
 use crate::problem;
-use api::{EdgeRouter, ZitiNetwork, reasons};
+use api::{EdgeRouter, ZitiNetwork, names, reasons};
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 use plan::edge_router::Problem;
 use plan::network::Verdict;
@@ -275,9 +276,9 @@ impl Network {
         connection: &Connection,
         id: Option<&str>,
         name: &str,
-        uid: &str,
+        owner: &Owner,
     ) -> Result<(Vec<EdgeRouterEntity>, Option<Timestamp>), Problem> {
-        let filter = filter_for(id, name, uid)
+        let filter = filter_for(id, name, owner)
             .map_err(|error| Problem::new(reasons::NAME_INVALID, error))?;
         let asked = Instant::now();
         let listed = connection
@@ -285,16 +286,16 @@ impl Network {
             .edge_routers(&filter)
             .await
             .map_err(|error| self.failed(&error))?;
-        self.learn(id, uid, &listed.items, asked);
+        self.learn(id, owner, &listed.items, asked);
         Ok((listed.items, listed.server_time))
     }
 
     /// Keep what a look showed of the router that was looked for. Of others
     /// that have its name, whoever has them learns from the next list.
-    fn learn(&self, id: Option<&str>, uid: &str, found: &[EdgeRouterEntity], asked: Instant) {
+    fn learn(&self, id: Option<&str>, owner: &Owner, found: &[EdgeRouterEntity], asked: Instant) {
         let own = |entity: &&EdgeRouterEntity| {
-            let owner = entity.tags.get(api::names::TAG_UID);
-            Some(entity.id.as_str()) == id || owner.is_some_and(|owner| owner == uid)
+            let uid = entity.tags.get(names::TAG_UID);
+            Some(entity.id.as_str()) == id || uid.is_some_and(|uid| *uid == owner.uid)
         };
         let picture = &mut lock(&self.state).picture;
         for entity in found.iter().filter(own) {
@@ -365,10 +366,39 @@ fn not_ready(network: &str, problem: &Problem) -> Problem {
     }
 }
 
-fn filter_for(id: Option<&str>, name: &str, uid: &str) -> Result<Filter, String> {
+/// The object that a router on the network belongs to, by the tags that it
+/// carries.
+pub(crate) struct Owner {
+    uid: String,
+    namespace: String,
+    name: String,
+}
+
+impl Owner {
+    pub(crate) fn of(object: &EdgeRouter) -> Self {
+        Self {
+            uid: object.uid().unwrap_or_default(),
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+        }
+    }
+
+    /// Whether the tags name this object, or one that was in its place: a
+    /// restore or a re-creation has another uid.
+    pub(crate) fn is_named_by(&self, tags: &serde_json::Map<String, serde_json::Value>) -> bool {
+        let is = |key: &str, value: &str| tags.get(key).is_some_and(|have| have == value);
+        is(names::TAG_UID, &self.uid)
+            || (is(names::TAG_NAMESPACE, &self.namespace) && is(names::TAG_NAME, &self.name))
+    }
+}
+
+fn filter_for(id: Option<&str>, name: &str, owner: &Owner) -> Result<Filter, String> {
     let told = |error: ziti::management::FilterError| error.to_string();
+    let tag = |key: &str, value: &str| Filter::tag(key, value).map_err(told);
     let mut filter = Filter::equals("name", name).map_err(told)?;
-    filter = filter.or(&Filter::tag(api::names::TAG_UID, uid).map_err(told)?);
+    filter = filter.or(&tag(names::TAG_UID, &owner.uid)?);
+    let place = tag(names::TAG_NAMESPACE, &owner.namespace)?;
+    filter = filter.or(&place.and(&tag(names::TAG_NAME, &owner.name)?));
     if let Some(id) = id {
         filter = filter.or(&Filter::equals("id", id).map_err(told)?);
     }

@@ -217,8 +217,10 @@ fn a_router_that_was_taken_from_us_is_not_taken_back() {
 }
 
 #[test]
-fn one_missing_router_is_chance_and_many_are_not() {
-    assert!(!many_missing(1, 1), "somebody deleted it");
+fn one_missing_router_among_others_is_chance_and_many_are_not() {
+    assert!(!many_missing(5, 0), "none");
+    assert!(!many_missing(2, 1), "somebody deleted it");
+    assert!(many_missing(1, 1), "all of them");
     assert!(many_missing(2, 2), "all of them");
     assert!(!many_missing(10, 3));
     assert!(!many_missing(100, 10));

@@ -7,10 +7,10 @@ pub(crate) use observe::digest_of;
 
 use crate::context::Context;
 use crate::io;
-use crate::problem::{self, Error};
+use crate::problem::Error;
 use api::reasons::types;
 use api::{EdgeRouter, EdgeRouterStatus, names};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
@@ -21,11 +21,6 @@ use tracing::info;
 
 /// More rounds than this in one reconcile mean that something does not settle.
 const MOST_ROUNDS: usize = 6;
-
-/// How often a router that could not be registered is looked at again. What is
-/// in its way may go without a sign to us: the list of our routers does not
-/// hold somebody else's that has its name.
-const UNREGISTERED: Duration = Duration::from_secs(10);
 
 /// One reconcile: observe, plan, apply, again until no step is left; status.
 pub(crate) async fn reconcile(
@@ -122,13 +117,8 @@ async fn settle(
         network.watch(&object.name_any(), plan.watch_closely);
     }
     context.backoff.reset(&backoff_key(object));
-    let mut requeue = plan
-        .requeue
-        .map(k8s_openapi::jiff::SignedDuration::unsigned_abs);
-    if !plan::conditions::is_true(&plan.status.conditions, types::REGISTERED) {
-        requeue = Some(requeue.map_or(UNREGISTERED, |after| after.min(UNREGISTERED)));
-    }
-    Ok(requeue.map_or_else(Action::await_change, Action::requeue))
+    let again = plan.requeue.map(SignedDuration::unsigned_abs);
+    Ok(again.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// A step failed: say so, and come back later.
@@ -202,14 +192,7 @@ async fn write_status(
 
 /// What to do after a failure.
 pub(crate) fn failed(object: &EdgeRouter, error: &Error, context: &Context) -> Action {
-    if !error.is_conflict() && !error.is_namespace_ending() {
-        tracing::warn!(
-            edge_router = io::path(object),
-            error = problem::chain(error),
-            "reconcile failed"
-        );
-    }
-    context.backoff.after(&backoff_key(object), error)
+    context.backoff.failed(&backoff_key(object), error)
 }
 
 fn backoff_key(object: &EdgeRouter) -> String {

@@ -3,7 +3,7 @@
 
 use crate::context::Context;
 use crate::io;
-use crate::networks::{Access, Connection, Network};
+use crate::networks::{Access, Connection, Network, Owner};
 use crate::picture::Rows;
 use crate::poller;
 use crate::problem::{self, Error};
@@ -163,7 +163,6 @@ async fn view(
         .map(EnrollmentToken::subject)
         .or_else(|| status.and_then(|status| status.id.as_deref()));
     let name = wanted_name(object);
-    let uid = object.uid().unwrap_or_default();
     let now = Timestamp::now();
     // The picture holds our own routers and those named before, so one that a
     // new token names is asked for: it must not pass for one of another network.
@@ -175,11 +174,7 @@ async fn view(
         let ours = |entity: &&EdgeRouterEntity| {
             Some(entity.id.as_str()) == id
                 || entity.name == name
-                || entity
-                    .tags
-                    .get(names::TAG_UID)
-                    .and_then(serde_json::Value::as_str)
-                    == Some(&uid)
+                || Owner::of(object).is_named_by(&entity.tags)
         };
         (
             rows.entities.values().filter(ours).cloned().collect(),
@@ -187,7 +182,9 @@ async fn view(
             false,
         )
     } else {
-        let (rows, server_time) = network.look_up(connection, id, &name, &uid).await?;
+        let (rows, server_time) = network
+            .look_up(connection, id, &name, &Owner::of(object))
+            .await?;
         (rows, server_time, true)
     };
     let mut tokens = Vec::new();
@@ -256,8 +253,7 @@ fn token_facts(token: &EnrollmentToken) -> TokenFacts {
     }
 }
 
-/// Whether so many of our routers are missing from the last list that chance
-/// is no explanation: all of them, or more than three and more than a tenth.
+/// Whether too many of our routers are missing from the last list.
 fn many_missing(context: &Context, network: &Network) -> bool {
     let Some(rows) = network.rows() else {
         return true;
@@ -272,7 +268,7 @@ fn many_missing(context: &Context, network: &Network) -> bool {
         .iter()
         .filter(|id| !rows.entities.contains_key(*id))
         .count();
-    missing > 0 && (missing == ids.len() || missing > (ids.len() / 10).max(3))
+    plan::edge_router::many_missing(ids.len(), missing)
 }
 
 /// Whether the provided token was signed by this network; remembered.

@@ -62,12 +62,7 @@ pub(crate) async fn reconcile(
 
 /// What to do after a failure.
 pub(crate) fn failed(object: &ZitiNetwork, error: &Error, context: &Context) -> Action {
-    tracing::warn!(
-        network = io::path(object),
-        error = problem::chain(error),
-        "reconcile failed"
-    );
-    context.backoff.after(&backoff_key(object), error)
+    context.backoff.failed(&backoff_key(object), error)
 }
 
 fn backoff_key(object: &ZitiNetwork) -> String {

@@ -204,7 +204,7 @@ where
 async fn copy_provided(context: &Context, object: &ZitiRouter) -> Result<(), Error> {
     let tokens = object.spec.tokens.iter().flatten();
     let data = tokens
-        .map(|(member, text)| (member.clone(), ByteString(text.as_bytes().to_vec())))
+        .map(|(member, text)| (member.clone(), ByteString(text.0.as_bytes().to_vec())))
         .collect();
     let name = names::provided_tokens_secret(&object.name_any());
     let secret = Secret {

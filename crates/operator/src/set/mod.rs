@@ -6,7 +6,7 @@ pub(crate) mod orphans;
 
 use crate::context::Context;
 use crate::io;
-use crate::problem::{self, Error};
+use crate::problem::Error;
 use api::reasons::types;
 use api::{ZitiRouter, ZitiRouterStatus, names};
 use k8s_openapi::jiff::Timestamp;
@@ -107,14 +107,7 @@ async fn write_status(
 
 /// What to do after a failure.
 pub(crate) fn failed(object: &ZitiRouter, error: &Error, context: &Context) -> Action {
-    if !error.is_conflict() && !error.is_namespace_ending() {
-        tracing::warn!(
-            router = io::path(object),
-            error = problem::chain(error),
-            "reconcile failed"
-        );
-    }
-    context.backoff.after(&backoff_key(object), error)
+    context.backoff.failed(&backoff_key(object), error)
 }
 
 fn backoff_key(object: &ZitiRouter) -> String {

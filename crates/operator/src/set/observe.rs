@@ -114,7 +114,9 @@ impl Observed {
                 Some((er.name_any(), digest_of(&value.0)?))
             })
             .collect();
-        let copy = self.secret(&names::provided_tokens_secret(&object.name_any()));
+        let copy = self
+            .secret(&names::provided_tokens_secret(&object.name_any()))
+            .filter(|copy| io::is_owned_by(*copy, object));
         Facts {
             object,
             settings,
@@ -259,7 +261,7 @@ async fn provided(
     if let Some(tokens) = &object.spec.tokens {
         let digests = tokens
             .iter()
-            .filter_map(|(member, text)| Some((member.clone(), digest_of(text.as_bytes())?)))
+            .filter_map(|(member, text)| Some((member.clone(), digest_of(text.0.as_bytes())?)))
             .collect();
         return Ok(Some(Ok(digests)));
     }

@@ -68,7 +68,9 @@ pub(crate) async fn reconcile(
 
 /// What to do after a failure.
 pub(crate) fn failed(object: &EdgeRouter, error: &Error, context: &Context) -> Action {
-    context
-        .backoff
-        .after(&format!("orphan/{}", io::path(object)), error)
+    context.backoff.failed(&backoff_key(object), error)
+}
+
+fn backoff_key(object: &EdgeRouter) -> String {
+    format!("orphan/{}", io::path(object))
 }

@@ -32,6 +32,11 @@ pub const CHURN_LIMIT: SignedDuration = SignedDuration::from_secs(60);
 /// The least time between two re-enrollments of one router.
 pub const RE_ENROLL_INTERVAL: SignedDuration = SignedDuration::from_secs(120);
 
+/// How often a router that could not be registered is looked at again. What is
+/// in its way may go without a sign to us: the list of our routers does not
+/// hold somebody else's that has its name.
+const UNREGISTERED: SignedDuration = SignedDuration::from_secs(10);
+
 /// How long a request whose reply was lost may still be carried out. The
 /// controller gives a request 10 s.
 pub const LATE_COMMIT: SignedDuration = SignedDuration::from_secs(15);
@@ -206,11 +211,11 @@ impl Plan {
     }
 }
 
-/// Whether so many routers are missing at once that chance is no explanation:
-/// two or more that are all of them, or more than three and more than a tenth.
-/// One router that somebody deleted is simply registered anew.
-pub fn many_missing(known: usize, missing: usize) -> bool {
-    missing > 1 && (missing >= known || missing > (known / 10).max(3))
+/// Whether so many of the routers that were registered are missing at once that
+/// chance is no explanation: all of them, or more than three and more than a
+/// tenth. The only one counts as all: what answers may be another network.
+pub fn many_missing(registered: usize, missing: usize) -> bool {
+    missing > 0 && (missing >= registered || missing > (registered / 10).max(3))
 }
 
 /// One act.

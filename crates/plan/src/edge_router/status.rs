@@ -1,7 +1,9 @@
 //! Puts the facts about one router into words: the status being drafted while
 //! the decision is taken.
 
-use super::{Entity, Facts, LATE_COMMIT, NetworkFacts, Plan, Problem, SecretFacts, Step, View};
+use super::{
+    Entity, Facts, LATE_COMMIT, NetworkFacts, Plan, Problem, SecretFacts, Step, UNREGISTERED, View,
+};
 use crate::conditions::{Conditions, Truth};
 use crate::token::TokenFacts;
 use api::edge_router::{AgentReport, Intent, IntentAct};
@@ -373,6 +375,9 @@ impl Draft {
     pub(super) fn finish(mut self) -> Plan {
         if !self.conditions.was_set(types::READY) && !self.keep {
             summarize(&mut self.conditions);
+        }
+        if !self.conditions.is_true(types::REGISTERED) {
+            self.look_again(UNREGISTERED);
         }
         self.status.conditions = self.conditions.into_vec();
         Plan {

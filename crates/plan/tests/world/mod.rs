@@ -242,7 +242,10 @@ impl World {
             let tokens = self
                 .given
                 .iter()
-                .map(|(member, token)| (member.clone(), format!("{TOKEN_TEXT}{}", token.digest)))
+                .map(|(member, token)| {
+                    let text = format!("{TOKEN_TEXT}{}", token.digest);
+                    (member.clone(), api::router::InlineToken(text))
+                })
                 .collect();
             self.kube.change_set(|set| set.spec.tokens = Some(tokens));
         }
