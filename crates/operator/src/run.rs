@@ -14,12 +14,14 @@ use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
+use kube::core::DynamicObject;
 use kube::core::PartialObjectMeta;
 use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use plan::Settings;
+use plan::set::extra::KINDS;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -323,7 +325,19 @@ impl Scope {
     ) -> Controller<ZitiRouter> {
         let ours = || watcher::Config::default().labels(names::LABEL_SET);
         let (secrets, networks) = (context.clone(), context.clone());
-        controller
+        // A kind that a cluster may lack is not watched, but read with the rest.
+        let always = KINDS.iter().filter(|kind| !kind.optional);
+        always
+            .fold(controller, |controller, kind| {
+                let resource = kind.resource();
+                let api: Api<DynamicObject> = match &self.namespace {
+                    Some(namespace) => {
+                        Api::namespaced_with(self.client.clone(), namespace, &resource)
+                    }
+                    None => Api::all_with(self.client.clone(), &resource),
+                };
+                controller.watches_with(api, resource, ours(), |object| of_set(object.meta()))
+            })
             .watches(
                 self.api::<PartialObjectMeta<EdgeRouter>>(),
                 ours(),

@@ -9,8 +9,8 @@ use api::router::{ClaimTemplate, IdentityStorage, TunnelMode};
 use api::{ZitiRouter, ZitiRouterSpec};
 use k8s_openapi::jiff::Timestamp;
 use plan::Settings;
-use plan::set::render;
 use plan::set::{Facts, Network, TokensSecret};
+use plan::set::{render, service, workload};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -80,6 +80,7 @@ fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str])
         edge_routers: Vec::new(),
         stateful_set: None,
         services: Vec::new(),
+        extras: Vec::new(),
         config_maps: Vec::new(),
         pods: Vec::new(),
         claims: Vec::new(),
@@ -93,7 +94,7 @@ fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str])
 
 #[test]
 fn service() {
-    insta::assert_yaml_snapshot!(render::service(&plain(), "lamp-0"));
+    insta::assert_yaml_snapshot!(service::service(&plain(), "lamp-0"));
 }
 
 #[test]
@@ -131,20 +132,20 @@ fn edge_router_of_a_full_set() {
 fn stateful_set() {
     let (object, settings) = (plain(), settings());
     let facts = facts(&object, &settings, &[]);
-    insta::assert_yaml_snapshot!(render::stateful_set(&facts, "lamp-config-0", 2));
+    insta::assert_yaml_snapshot!(workload::stateful_set(&facts, "lamp-config-0", 2));
 }
 
 #[test]
 fn stateful_set_of_a_full_set() {
     let (object, settings) = (full(), settings());
     let facts = facts(&object, &settings, &["tls:control.example:6262"]);
-    insta::assert_yaml_snapshot!(render::stateful_set(&facts, "lamp-config-0", 1));
+    insta::assert_yaml_snapshot!(workload::stateful_set(&facts, "lamp-config-0", 1));
 }
 
 #[test]
 fn the_same_object_is_rendered_the_same_and_another_default_image_changes_nothing_that_runs() {
     let (object, old) = (plain(), settings());
-    let first = render::stateful_set(&facts(&object, &old, &[]), "lamp-config-0", 2);
+    let first = workload::stateful_set(&facts(&object, &old, &[]), "lamp-config-0", 2);
     let new = Settings {
         agent_image: "registry.example/agent:8".into(),
         router_image: "registry.example/router:8".into(),
@@ -152,9 +153,9 @@ fn the_same_object_is_rendered_the_same_and_another_default_image_changes_nothin
     };
     let mut running = facts(&object, &new, &[]);
     running.stateful_set = Some(first.clone());
-    assert_eq!(render::stateful_set(&running, "lamp-config-0", 2), first);
+    assert_eq!(workload::stateful_set(&running, "lamp-config-0", 2), first);
     // With another change the new images come along.
-    let changed = render::stateful_set(&running, "lamp-config-1", 2);
+    let changed = workload::stateful_set(&running, "lamp-config-1", 2);
     let text = serde_json::to_string(&changed).unwrap();
     assert!(text.contains("agent:8") && text.contains("router:8"));
 }

@@ -42,6 +42,7 @@ fn planned(object: &ZitiRouter, stateful_set: Option<StatefulSet>) -> set::Plan 
         edge_routers: Vec::new(),
         stateful_set,
         services: Vec::new(),
+        extras: Vec::new(),
         config_maps: Vec::new(),
         pods: Vec::new(),
         claims: Vec::new(),

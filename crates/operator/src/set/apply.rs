@@ -9,9 +9,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use plan::edge_router::Problem;
-use plan::set::{Step, TokenValue, TokenWrite, render};
+use plan::set::{Step, TokenValue, TokenWrite, extra, render};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -108,6 +109,19 @@ pub(super) async fn apply(
         Step::DeleteConfigMap { name } => {
             delete::<ConfigMap>(context, &namespace, name, None).await?;
         }
+        Step::ApplyExtra(extra) => apply_extra(context, object, observed, extra).await?,
+        Step::DeleteExtra { kind, name } => {
+            let resource = kind.resource();
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(context.client.clone(), &namespace, &resource);
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(error) if !io::is_not_found(&error) => {
+                    let what = format!("{} {name}", kind.kind);
+                    return Err(Error::kubernetes("deleting", what)(error));
+                }
+                _ => {}
+            }
+        }
         Step::DeleteClaim { name, uid } => {
             delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
             info!(router = path, claim = name, "deleted a volume claim");
@@ -155,10 +169,7 @@ where
             .map_err(Error::kubernetes("reading", format!("{kind} {name}")))?;
         if let Some(found) = found {
             if found.labels().get(names::LABEL_SET) != Some(&owner.name_any()) {
-                let message = format!(
-                    "{kind} {name} exists and is not this ZitiRouter's: delete or rename it, or rename the ZitiRouter"
-                );
-                return Err(Problem::new(reasons::SOURCE_INVALID, message).into());
+                return Err(not_ours(&kind, &name).into());
             }
             version = found.resource_version();
         }
@@ -166,6 +177,56 @@ where
     let mut object = object.clone();
     object.meta_mut().resource_version = version;
     io::apply(&api, &object, MANAGER).await
+}
+
+/// Apply an object of a kind that only some sets have; see [`claim`].
+async fn apply_extra(
+    context: &Context,
+    owner: &ZitiRouter,
+    observed: &Observed,
+    object: &DynamicObject,
+) -> Result<(), Error> {
+    let Some(kind) = extra::Kind::of(object) else {
+        return Ok(());
+    };
+    let resource = kind.resource();
+    let namespace = owner.namespace().unwrap_or_default();
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), &namespace, &resource);
+    let name = object.name_any();
+    let what = || format!("{} {namespace}/{name}", kind.kind);
+    let is_same =
+        |known: &&DynamicObject| extra::Kind::of(known) == Some(kind) && known.name_any() == name;
+    let mut version = observed
+        .extras
+        .iter()
+        .find(is_same)
+        .and_then(ResourceExt::resource_version);
+    if version.is_none()
+        && let Some(found) = api
+            .get_metadata_opt(&name)
+            .await
+            .map_err(Error::kubernetes("reading", what()))?
+    {
+        if found.labels().get(names::LABEL_SET) != Some(&owner.name_any()) {
+            return Err(not_ours(kind.kind, &name).into());
+        }
+        version = found.resource_version();
+    }
+    let mut object = object.clone();
+    object.metadata.resource_version = version;
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch(&name, &params, &Patch::Apply(&object))
+        .await
+        .map_err(Error::kubernetes("applying", what()))?;
+    Ok(())
+}
+
+fn not_ours(kind: &str, name: &str) -> Problem {
+    let message = format!(
+        "{kind} {name} exists and is not this ZitiRouter's: delete or rename it, or rename the ZitiRouter"
+    );
+    Problem::new(reasons::SOURCE_INVALID, message)
 }
 
 async fn delete<K>(

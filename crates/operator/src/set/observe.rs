@@ -6,14 +6,17 @@ use crate::edge_router::digest_of;
 use crate::io;
 use crate::problem::Error;
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names, reasons};
+use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
+use kube::core::{DynamicObject, TypeMeta};
 use kube::{Resource, ResourceExt};
 use plan::Settings;
 use plan::conditions;
 use plan::edge_router::Problem;
+use plan::set::extra::KINDS;
 use plan::set::{Facts, Network, TokensSecret};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -27,6 +30,7 @@ pub(super) struct Observed {
     pub(super) stateful_set: Option<StatefulSet>,
     pub(super) services: Vec<Service>,
     pub(super) config_maps: Vec<ConfigMap>,
+    pub(super) extras: Vec<DynamicObject>,
     pub(super) pods: Vec<Pod>,
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) secrets: Vec<Secret>,
@@ -49,12 +53,13 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
         .map_err(Error::kubernetes("reading", format!("StatefulSet {name}")))?;
     let stateful_set = stateful_set.filter(|set| set.labels().get(names::LABEL_SET) == Some(&name));
     let pods = list::<Pod>(context, &namespace, &by_label).await?;
-    let (edge_routers, services, config_maps, claims, secrets) = tokio::try_join!(
+    let (edge_routers, services, config_maps, claims, secrets, extras) = tokio::try_join!(
         list::<EdgeRouter>(context, &namespace, &by_label),
         list::<Service>(context, &namespace, &by_label),
         list::<ConfigMap>(context, &namespace, &by_label),
         list::<PersistentVolumeClaim>(context, &namespace, &by_label),
         list::<Secret>(context, &namespace, &by_label),
+        extras(context, &namespace, &by_label),
     )?;
     let tokens = tokens(
         context,
@@ -72,6 +77,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
         stateful_set,
         services,
         config_maps,
+        extras,
         pods,
         claims,
         secrets,
@@ -125,6 +131,7 @@ impl Observed {
             stateful_set: self.stateful_set.clone(),
             services: self.services.clone(),
             config_maps: self.config_maps.clone(),
+            extras: self.extras.clone(),
             pods: self.pods.clone(),
             claims: self.claims.clone(),
             tokens: self.tokens.clone(),
@@ -155,6 +162,38 @@ where
         format!("{} of {namespace}", K::plural(&())),
     ))?;
     Ok(listed.items)
+}
+
+/// Objects of the kinds that only some sets have. A list leaves out what kind its
+/// items are of.
+async fn extras(
+    context: &Context,
+    namespace: &str,
+    params: &ListParams,
+) -> Result<Vec<DynamicObject>, Error> {
+    let reads = KINDS.iter().map(async |kind| {
+        let resource = kind.resource();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(context.client.clone(), namespace, &resource);
+        let listed = match api.list(params).await {
+            Ok(listed) => listed.items,
+            Err(error) if kind.optional && io::is_not_found(&error) => Vec::new(),
+            Err(error) => {
+                let what = format!("{} of {namespace}", kind.plural);
+                return Err(Error::kubernetes("listing", what)(error));
+            }
+        };
+        let types = TypeMeta {
+            api_version: resource.api_version,
+            kind: resource.kind,
+        };
+        let known = listed.into_iter().map(move |object| DynamicObject {
+            types: Some(types.clone()),
+            ..object
+        });
+        Ok(known.collect::<Vec<_>>())
+    });
+    Ok(try_join_all(reads).await?.concat())
 }
 
 /// Digests of the tokens in a Secret, by key.

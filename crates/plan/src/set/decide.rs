@@ -6,8 +6,8 @@ use super::member::{Member, current_replicas, members, stateful_set_is_observed,
 use super::ownership::{Owners, object_is_old, owners};
 use super::validate::duplicated;
 use super::{
-    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, render, rollout, status, teardown,
-    validate,
+    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, render, rollout, service,
+    status, teardown, validate, workload,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
@@ -59,6 +59,7 @@ pub fn plan(facts: &Facts) -> Plan {
     tokens(facts, &members, &withheld, &mut steps);
     workload(facts, &members, &withheld, &config_map, &mut steps);
     removals(facts, &members, &mut steps);
+    extra::plan(facts, &mut steps);
     let mut plan = status::running(facts, &members, &withheld, steps);
     if !facts.waiting_tokens.is_empty() {
         // Nothing tells when a pod has had its time to redeem one.
@@ -87,7 +88,7 @@ fn wanted<'a>(facts: &'a Facts, members: &'a [Member<'a>]) -> impl Iterator<Item
 
 fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     for member in wanted(facts, members) {
-        let service = render::service(facts.object, &member.name);
+        let service = service::service(facts.object, &member.name);
         if !member
             .service
             .is_some_and(|actual| is_applied(&service, actual))
@@ -257,7 +258,7 @@ fn workload(
     steps: &mut Vec<Step>,
 ) {
     let replicas = next_replicas(facts, members, withheld);
-    let set = render::stateful_set(facts, config_map, replicas);
+    let set = workload::stateful_set(facts, config_map, replicas);
     match &facts.stateful_set {
         // Nobody to run yet: no StatefulSet yet.
         None if replicas == 0 && wished(facts) > 0 => {}
@@ -269,7 +270,7 @@ fn workload(
             }
             steps.extend(pods);
         }
-        actual => steps.push(Step::ApplyStatefulSet(Box::new(render::bound(
+        actual => steps.push(Step::ApplyStatefulSet(Box::new(workload::bound(
             set,
             facts.object,
             actual.as_ref(),

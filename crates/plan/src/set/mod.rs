@@ -13,15 +13,19 @@
 pub mod applied;
 pub mod config;
 mod decide;
+mod disruption;
+pub mod extra;
 pub mod member;
 pub mod orphan;
 mod ownership;
 mod pod;
 pub mod render;
 mod rollout;
+pub mod service;
 mod status;
 mod teardown;
 mod validate;
+pub mod workload;
 
 pub use decide::plan;
 pub use orphan::release_orphan;
@@ -36,6 +40,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Resource;
+use kube::core::DynamicObject;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -64,6 +69,8 @@ pub struct Facts<'a> {
     pub pods: Vec<Pod>,
     /// Volume claims that carry the set's label.
     pub claims: Vec<PersistentVolumeClaim>,
+    /// Objects of [`extra::KINDS`] that carry the set's label.
+    pub extras: Vec<DynamicObject>,
     /// The Secret `<name>-tokens`.
     pub tokens: TokensSecret,
     /// Digest of the token that waits in each EdgeRouter's own Secret, by the
@@ -88,6 +95,11 @@ impl fmt::Debug for Facts<'_> {
                 .filter_map(|object| object.meta().name.as_deref());
             names.collect()
         }
+        let extras: Vec<_> = self
+            .extras
+            .iter()
+            .map(|object| &object.metadata.name)
+            .collect();
         formatter
             .debug_struct("Facts")
             .field("object", &self.object.metadata.name)
@@ -99,6 +111,7 @@ impl fmt::Debug for Facts<'_> {
             .field("config_maps", &named(&self.config_maps))
             .field("pods", &named(&self.pods))
             .field("claims", &named(&self.claims))
+            .field("extras", &extras)
             .field("tokens", &self.tokens)
             .field("waiting_tokens", &self.waiting_tokens)
             .field("provided", &self.provided)
@@ -216,6 +229,15 @@ pub enum Step {
     },
     /// Delete a ConfigMap that no pod uses.
     DeleteConfigMap {
+        /// Its name.
+        name: String,
+    },
+    /// Bring an object of another kind in line.
+    ApplyExtra(Box<DynamicObject>),
+    /// Delete an object of another kind.
+    DeleteExtra {
+        /// Its kind.
+        kind: extra::Kind,
         /// Its name.
         name: String,
     },

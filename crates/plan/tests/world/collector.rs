@@ -29,6 +29,7 @@ impl World {
             .services
             .retain(|_, service| !lost(&service.metadata));
         self.kube.config_maps.retain(|_, map| !lost(&map.metadata));
+        self.kube.extras.retain(|_, extra| !lost(&extra.metadata));
         if before != (self.kube.services.len(), self.kube.config_maps.len()) {
             self.kube.next();
         }
@@ -269,6 +270,7 @@ impl World {
         self.kube.stateful_set = None;
         self.kube.services.clear();
         self.kube.config_maps.clear();
+        self.kube.extras.clear();
         self.kube.claims.clear();
         self.kube.enrollment.clear();
         self.kube.tokens = None;

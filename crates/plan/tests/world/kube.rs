@@ -7,6 +7,8 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
+use kube::core::DynamicObject;
+use plan::set::extra::Kind;
 use std::collections::BTreeMap;
 
 /// Why a write was refused.
@@ -26,6 +28,8 @@ pub(crate) struct Kube {
     pub(crate) stateful_set: Option<StatefulSet>,
     pub(crate) services: BTreeMap<String, Service>,
     pub(crate) config_maps: BTreeMap<String, ConfigMap>,
+    /// By kind and name.
+    pub(crate) extras: BTreeMap<(&'static str, String), DynamicObject>,
     pub(crate) pods: BTreeMap<String, RunningPod>,
     pub(crate) claims: BTreeMap<String, Volume>,
     /// `<set>-tokens`: digest by key, `None` where empty.
@@ -297,6 +301,25 @@ impl Kube {
         Ok(())
     }
 
+    pub(crate) fn apply_extra(
+        &mut self,
+        wanted: &DynamicObject,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let kind = Kind::of(wanted).expect("of a kind that sets may have").kind;
+        let key = (kind, wanted.metadata.name.clone().unwrap_or_default());
+        let mut object = wanted.clone();
+        match self.extras.get(&key).cloned() {
+            None => self.born(&mut object.metadata, now)?,
+            Some(actual) => {
+                let changed = wanted.data != actual.data;
+                object.metadata = self.merged(&wanted.metadata, &actual.metadata, changed)?;
+            }
+        }
+        self.extras.insert(key, object);
+        Ok(())
+    }
+
     pub(crate) fn apply_config_map(
         &mut self,
         wanted: &ConfigMap,
@@ -371,7 +394,12 @@ impl Kube {
         let maps = self.config_maps.values().map(|map| &map.metadata);
         let edge_routers = self.edge_routers.values().map(|er| &er.metadata);
         let workloads = self.stateful_set.iter().map(|set| &set.metadata);
-        let mut all = services.chain(maps).chain(edge_routers).chain(workloads);
+        let extras = self.extras.values().map(|extra| &extra.metadata);
+        let mut all = services
+            .chain(maps)
+            .chain(edge_routers)
+            .chain(workloads)
+            .chain(extras);
         let secrets = [
             &self.tokens.as_ref().map(|secret| &secret.owner),
             &self.provided_copy.as_ref().map(|secret| &secret.owner),

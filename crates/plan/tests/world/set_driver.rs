@@ -51,6 +51,7 @@ impl World {
             stateful_set: kube.stateful_set.clone(),
             services: kube.services.values().cloned().collect(),
             config_maps: kube.config_maps.values().cloned().collect(),
+            extras: kube.extras.values().cloned().collect(),
             pods: kube
                 .pods
                 .values()
@@ -296,6 +297,11 @@ impl World {
                 self.kube.config_maps.remove(name);
                 self.kube.next();
             }
+            set::Step::ApplyExtra(extra) => self.kube.apply_extra(extra, now)?,
+            set::Step::DeleteExtra { kind, name } => {
+                self.kube.extras.remove(&(kind.kind, name.clone()));
+                self.kube.next();
+            }
             set::Step::DeleteClaim { name, uid } => {
                 self.check_claim(object, name);
                 match self.kube.delete_claim(name, Some(uid), now) {
@@ -319,6 +325,7 @@ fn brief(step: &set::Step) -> String {
         set::Step::ApplyService(service) => format!("ApplyService({:?})", service.metadata.name),
         set::Step::ApplyConfigMap(map) => format!("ApplyConfigMap({:?})", map.metadata.name),
         set::Step::ApplyEdgeRouter(er) => format!("ApplyEdgeRouter({:?})", er.metadata.name),
+        set::Step::ApplyExtra(extra) => format!("ApplyExtra({:?})", extra.metadata.name),
         _ => whole,
     }
 }

@@ -232,6 +232,7 @@ impl World {
             ("pods", kube.pods.len()),
             ("Services", kube.services.len()),
             ("ConfigMaps", kube.config_maps.len()),
+            ("other objects", kube.extras.len()),
             ("StatefulSets", usize::from(kube.stateful_set.is_some())),
             (
                 "Secrets",

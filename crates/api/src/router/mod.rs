@@ -1,4 +1,15 @@
-//! `ZitiRouter`: a set of running routers.
+//! `ZitiRouter`: a set of running routers. The parts of its spec are in modules
+//! of their own and re-exported here.
+
+mod listeners;
+mod storage;
+mod token;
+mod tunnel;
+
+pub use listeners::{Csr, EdgeListener, LinkListener, SubjectAltNames};
+pub use storage::{ClaimTemplate, IdentityStorage, Retention, RetentionPolicy};
+pub use token::InlineToken;
+pub use tunnel::{Tunnel, TunnelMode};
 
 use crate::{AdoptionPolicy, DeletionPolicy, NetworkRef, SecretRef};
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -133,19 +144,6 @@ pub struct ZitiRouterSpec {
     pub adoption_policy: AdoptionPolicy,
 }
 
-/// An enrollment token (JWT) written in an object. Whoever prints the object
-/// does not print it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-#[schemars(transparent)]
-pub struct InlineToken(pub String);
-
-impl std::fmt::Debug for InlineToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("InlineToken(…)")
-    }
-}
-
 fn default_replicas() -> i32 {
     2
 }
@@ -156,158 +154,6 @@ pub enum Topology {
     /// One StatefulSet of all members.
     #[default]
     StatefulSet,
-}
-
-/// Whether the routers themselves host services.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Tunnel {
-    /// The mode.
-    #[serde(default)]
-    pub mode: TunnelMode,
-}
-
-/// The mode of a router's own tunneler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum TunnelMode {
-    /// No tunneler: the router forwards only.
-    #[default]
-    None,
-    /// The router hosts the services that Bind policies give it.
-    Host,
-}
-
-/// Where SDKs and tunnelers reach a member: its own ClusterIP Service,
-/// `<member>.<namespace>.svc`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct EdgeListener {
-    /// Port of the listener and of the Service.
-    #[serde(default = "default_edge_port")]
-    #[schemars(range(min = 1024, max = 65535))]
-    pub port: u16,
-}
-
-fn default_edge_port() -> u16 {
-    3022
-}
-
-impl Default for EdgeListener {
-    fn default() -> Self {
-        Self {
-            port: default_edge_port(),
-        }
-    }
-}
-
-/// Where other routers reach a member: its own ClusterIP Service,
-/// `<member>.<namespace>.svc`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LinkListener {
-    /// Port of the listener and of the Service.
-    #[serde(default = "default_link_port")]
-    #[schemars(range(min = 1024, max = 65535))]
-    pub port: u16,
-}
-
-fn default_link_port() -> u16 {
-    10080
-}
-
-impl Default for LinkListener {
-    fn default() -> Self {
-        Self {
-            port: default_link_port(),
-        }
-    }
-}
-
-/// What the routers' certificates hold besides the advertised names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Csr {
-    /// Subject alternative names.
-    #[serde(default)]
-    pub sans: SubjectAltNames,
-}
-
-/// Subject alternative names.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct SubjectAltNames {
-    /// DNS names.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crate::schema::string_set")]
-    pub dns: Vec<String>,
-    /// IP addresses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "crate::schema::string_set")]
-    pub ip: Vec<String>,
-}
-
-/// Where a member keeps its identity.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum IdentityStorage {
-    /// A PersistentVolumeClaim of its own.
-    PersistentVolumeClaim(ClaimTemplate),
-}
-
-impl Default for IdentityStorage {
-    fn default() -> Self {
-        Self::PersistentVolumeClaim(ClaimTemplate::default())
-    }
-}
-
-/// The PersistentVolumeClaim of a member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ClaimTemplate {
-    /// Storage class. Default: the cluster's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
-    pub storage_class_name: Option<String>,
-    /// Size. Default: 50Mi; an identity and the router's cache need less.
-    #[serde(default = "default_claim_size")]
-    #[schemars(schema_with = "crate::schema::quantity")]
-    pub size: String,
-}
-
-fn default_claim_size() -> String {
-    "50Mi".to_owned()
-}
-
-impl Default for ClaimTemplate {
-    fn default() -> Self {
-        Self {
-            storage_class_name: None,
-            size: default_claim_size(),
-        }
-    }
-}
-
-/// What becomes of the volumes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Retention {
-    /// When the ZitiRouter is deleted.
-    #[serde(default)]
-    pub when_deleted: RetentionPolicy,
-    /// When a member is scaled away.
-    #[serde(default)]
-    pub when_scaled: RetentionPolicy,
-}
-
-/// What becomes of a volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum RetentionPolicy {
-    /// It is deleted, after the router is gone from the network.
-    #[default]
-    Delete,
-    /// It stays.
-    Retain,
 }
 
 /// What is known of the set.

@@ -1,0 +1,98 @@
+//! Objects of a set beside its workload, Services and configuration: of kinds
+//! that only some sets have. They are handled alike, by kind and name: applied
+//! where they are missing or differ, deleted where they are wanted no more, and
+//! with the ZitiRouter by the garbage collector.
+//!
+//! Who adds a kind puts it into [`KINDS`], renders it in a module of its own and
+//! adds it to [`wanted`]; the operator's watches, reads and rights follow the
+//! list (a test of the chart holds the rights to it).
+
+use super::applied::{is_applied, stamp};
+use super::{Facts, Step, disruption};
+use kube::ResourceExt;
+use kube::core::{ApiResource, DynamicObject};
+use serde::Serialize;
+
+/// A kind of which a set may have objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// API group.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Plural, as in paths and in RBAC.
+    pub plural: &'static str,
+    /// Whether a cluster may lack it: no cluster has it by itself. Where it is
+    /// lacking, no set has objects of it.
+    pub optional: bool,
+}
+
+/// Every such kind.
+pub const KINDS: &[Kind] = &[Kind {
+    group: "policy",
+    version: "v1",
+    kind: "PodDisruptionBudget",
+    plural: "poddisruptionbudgets",
+    optional: false,
+}];
+
+impl Kind {
+    /// For a client of objects of any kind.
+    pub fn resource(&self) -> ApiResource {
+        let gvk = kube::core::GroupVersionKind::gvk(self.group, self.version, self.kind);
+        ApiResource::from_gvk_with_plural(&gvk, self.plural)
+    }
+
+    /// The kind of an object, if it is one of [`KINDS`].
+    pub fn of(object: &DynamicObject) -> Option<Self> {
+        let types = object.types.as_ref()?;
+        let is = |kind: &&Self| {
+            kind.kind == types.kind
+                && format!("{}/{}", kind.group, kind.version) == types.api_version
+        };
+        KINDS.iter().find(is).copied()
+    }
+}
+
+/// An object as it should be, made from one of a type that we know.
+pub(super) fn dynamic(object: &impl Serialize) -> Option<DynamicObject> {
+    let json = serde_json::to_value(object).ok()?;
+    let object: DynamicObject = serde_json::from_value(json).ok()?;
+    Some(stamp(&object))
+}
+
+/// All that this set should have.
+pub(super) fn wanted(facts: &Facts) -> Vec<DynamicObject> {
+    disruption::budget(facts.object)
+        .iter()
+        .filter_map(dynamic)
+        .collect()
+}
+
+/// Bring them in line.
+pub(super) fn plan(facts: &Facts, steps: &mut Vec<Step>) {
+    let wanted = wanted(facts);
+    let same = |one: &DynamicObject, other: &DynamicObject| {
+        Kind::of(one) == Kind::of(other) && one.name_any() == other.name_any()
+    };
+    for object in &wanted {
+        let mut actual = facts.extras.iter().filter(|actual| same(object, actual));
+        if !actual.any(|actual| is_applied(object, actual)) {
+            steps.push(Step::ApplyExtra(Box::new(object.clone())));
+        }
+    }
+    for actual in &facts.extras {
+        let going = actual.metadata.deletion_timestamp.is_some();
+        if let Some(kind) = Kind::of(actual)
+            && !going
+            && !wanted.iter().any(|object| same(object, actual))
+        {
+            steps.push(Step::DeleteExtra {
+                kind,
+                name: actual.name_any(),
+            });
+        }
+    }
+}

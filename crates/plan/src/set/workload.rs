@@ -1,0 +1,147 @@
+//! The workload of a set, as it should be: replicas are decided elsewhere, and
+//! the images are those that run unless the template changes anyway.
+
+use super::Facts;
+use super::applied::{ANNOTATION_GENERATION, hash, stamp};
+use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER, labels};
+use super::pod::pod_template;
+use super::render::{metadata, set_name};
+use api::router::IdentityStorage;
+use api::{ZitiRouter, names};
+use k8s_openapi::api::apps::v1::{
+    StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec,
+    StatefulSetUpdateStrategy,
+};
+use k8s_openapi::api::core::v1::{
+    Container, PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use std::collections::BTreeMap;
+
+/// Stands for an image that the operator chose, so that another default is no
+/// change of the template.
+const OPERATORS_CHOICE: &str = "chosen-by-the-operator";
+
+/// The StatefulSet of all members. `replicas` is decided elsewhere.
+pub fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> StatefulSet {
+    let object = facts.object;
+    let wanted = pod_template(
+        facts,
+        config_map,
+        OPERATORS_CHOICE,
+        object.spec.image.as_deref().unwrap_or(OPERATORS_CHOICE),
+    );
+    let template_hash = hash(&wanted);
+    let (agent_image, router_image) = images(facts, &template_hash);
+    let mut metadata = metadata(object, set_name(object), None);
+    metadata.annotations = Some(BTreeMap::from([(
+        names::ANNOTATION_TEMPLATE.to_owned(),
+        template_hash,
+    )]));
+    let selector = BTreeMap::from([(names::LABEL_SET.to_owned(), set_name(object).to_owned())]);
+    stamp(&StatefulSet {
+        metadata,
+        spec: Some(StatefulSetSpec {
+            replicas: Some(replicas),
+            service_name: Some(set_name(object).to_owned()),
+            // Members do not wait for each other; the operator decides who may
+            // start, who is replaced and what becomes of volumes.
+            pod_management_policy: Some("Parallel".to_owned()),
+            update_strategy: Some(StatefulSetUpdateStrategy {
+                type_: Some("OnDelete".to_owned()),
+                rolling_update: None,
+            }),
+            persistent_volume_claim_retention_policy: Some(
+                StatefulSetPersistentVolumeClaimRetentionPolicy {
+                    when_deleted: Some("Retain".to_owned()),
+                    when_scaled: Some("Retain".to_owned()),
+                },
+            ),
+            selector: LabelSelector {
+                match_labels: Some(selector),
+                ..LabelSelector::default()
+            },
+            template: pod_template(facts, config_map, &agent_image, &router_image),
+            volume_claim_templates: Some(vec![claim_template(object)]),
+            ..StatefulSetSpec::default()
+        }),
+        status: None,
+    })
+}
+
+/// The StatefulSet, bound to the one that was observed and marked with the
+/// version of the ZitiRouter that it was made for: somebody who decided on older
+/// facts cannot write it.
+pub(super) fn bound(
+    mut wanted: StatefulSet,
+    object: &ZitiRouter,
+    actual: Option<&StatefulSet>,
+) -> StatefulSet {
+    let generation = object.metadata.generation.unwrap_or_default();
+    let annotations = wanted.metadata.annotations.get_or_insert_default();
+    annotations.insert(ANNOTATION_GENERATION.to_owned(), generation.to_string());
+    if let Some(actual) = actual {
+        wanted.metadata.uid.clone_from(&actual.metadata.uid);
+        let version = &actual.metadata.resource_version;
+        wanted.metadata.resource_version.clone_from(version);
+    }
+    wanted
+}
+
+/// The images of agent and router: those that run, unless the template changes
+/// anyway. An upgrade of the operator is no reason to restart a router.
+fn images(facts: &Facts, template_hash: &str) -> (String, String) {
+    let settings = facts.settings;
+    let wanted_router = facts.object.spec.image.clone();
+    let running = facts.stateful_set.as_ref().filter(|set| {
+        let annotations = set.metadata.annotations.as_ref();
+        annotations
+            .and_then(|annotations| annotations.get(names::ANNOTATION_TEMPLATE))
+            .map(String::as_str)
+            == Some(template_hash)
+    });
+    let template = running.and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
+    let image = |containers: Option<&Vec<Container>>, name: &str| {
+        containers
+            .into_iter()
+            .flatten()
+            .find(|container| container.name == name)
+            .and_then(|container| container.image.clone())
+    };
+    let agent = image(
+        template.and_then(|spec| spec.init_containers.as_ref()),
+        ENROLL_CONTAINER,
+    );
+    let router = image(template.map(|spec| &spec.containers), ROUTER_CONTAINER);
+    (
+        agent.unwrap_or_else(|| settings.agent_image.clone()),
+        wanted_router
+            .or(router)
+            .unwrap_or_else(|| settings.router_image.clone()),
+    )
+}
+
+fn claim_template(object: &ZitiRouter) -> PersistentVolumeClaim {
+    let IdentityStorage::PersistentVolumeClaim(claim) = &object.spec.identity_storage;
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some("identity".to_owned()),
+            labels: Some(labels(set_name(object))),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+            storage_class_name: claim.storage_class_name.clone(),
+            resources: Some(VolumeResourceRequirements {
+                requests: Some(BTreeMap::from([(
+                    "storage".to_owned(),
+                    Quantity(claim.size.clone()),
+                )])),
+                limits: None,
+            }),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: None,
+    }
+}
