@@ -64,6 +64,12 @@ pub fn enrollment_secret(edge_router: &str) -> String {
     format!("{edge_router}-enrollment")
 }
 
+/// Annotation on the pods of a set: its `restartAt`.
+pub const ANNOTATION_RESTART: &str = "openziti.io/restart-at";
+
+/// Annotation on what belongs to a member of topology `PerNode`: its node.
+pub const ANNOTATION_NODE: &str = "openziti.io/node";
+
 /// Name of the Secret from which the pods of a set get their tokens, a key for
 /// each member.
 pub fn tokens_secret(set: &str) -> String {

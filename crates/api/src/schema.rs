@@ -46,3 +46,13 @@ pub fn quantity(_: &mut SchemaGenerator) -> Schema {
         "pattern": "^[0-9]+(\\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$",
     })
 }
+
+/// Schema of a list of ordinals.
+pub fn ordinals(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 100,
+        "items": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 999},
+        "x-kubernetes-list-type": "set",
+    })
+}

@@ -40,10 +40,12 @@ proptest! {
 /// The shortest scripts that showed faults which are mended.
 mod mended {
     use super::world::{self, Action, Cascade, Lose, Mode, Script};
+    use api::router::Topology;
 
     fn script(mode: Mode, replicas: i32, actions: Vec<Action>) -> Script {
         Script {
             mode,
+            topology: Topology::StatefulSet,
             replicas,
             keep_volumes: (false, false),
             retain: false,

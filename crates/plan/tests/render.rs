@@ -78,7 +78,8 @@ fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str])
             has_credential: true,
         },
         edge_routers: Vec::new(),
-        stateful_set: None,
+        stateful_sets: Vec::new(),
+        nodes: None,
         services: Vec::new(),
         extras: Vec::new(),
         config_maps: Vec::new(),
@@ -115,7 +116,8 @@ fn edge_router() {
     let (object, settings) = (plain(), settings());
     insta::assert_yaml_snapshot!(render::edge_router(
         &facts(&object, &settings, &[]),
-        "lamp-0"
+        "lamp-0",
+        None
     ));
 }
 
@@ -124,7 +126,8 @@ fn edge_router_of_a_full_set() {
     let (object, settings) = (full(), settings());
     insta::assert_yaml_snapshot!(render::edge_router(
         &facts(&object, &settings, &[]),
-        "lamp-2"
+        "lamp-2",
+        None
     ));
 }
 
@@ -152,7 +155,7 @@ fn the_same_object_is_rendered_the_same_and_another_default_image_changes_nothin
         ..settings()
     };
     let mut running = facts(&object, &new, &[]);
-    running.stateful_set = Some(first.clone());
+    running.stateful_sets = vec![first.clone()];
     assert_eq!(workload::stateful_set(&running, "lamp-config-0", 2), first);
     // With another change the new images come along.
     let changed = workload::stateful_set(&running, "lamp-config-1", 2);

@@ -4,18 +4,19 @@
 mod listeners;
 mod storage;
 mod token;
+mod topology;
 mod tunnel;
 
 pub use listeners::{Csr, EdgeListener, LinkListener, SubjectAltNames};
 pub use storage::{ClaimTemplate, IdentityStorage, Retention, RetentionPolicy};
 pub use token::InlineToken;
+pub use topology::{Nodes, Topology};
 pub use tunnel::{Tunnel, TunnelMode};
 
 use crate::{AdoptionPolicy, DeletionPolicy, NetworkRef, SecretRef};
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,6 +35,7 @@ use std::collections::BTreeMap;
     category = "ziti",
     doc = "A set of running Ziti edge routers.",
     validation = ("self.metadata.name.size() <= 52", "the name may have at most 52 characters: pods and Services carry it with an ordinal"),
+    validation = ("self.metadata.name.size() <= 49 || !has(self.spec.topology) || self.spec.topology != 'PerMember'", "with topology PerMember the name may have at most 49 characters: each member's StatefulSet carries it with an ordinal"),
     validation = ("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')", "the name must begin with a letter and hold only a-z, 0-9 and -: each member's Service carries it"),
     scale(
         spec_replicas_path = ".spec.replicas",
@@ -51,6 +53,9 @@ use std::collections::BTreeMap;
 #[x_kube(
     validation = ("has(self.networkRef) || has(self.tokens) || has(self.tokensSecretRef)", "give networkRef, or tokens, or tokensSecretRef"),
     validation = ("!(has(self.tokens) && has(self.tokensSecretRef))", "give tokens or tokensSecretRef, not both"),
+    validation = ("!has(self.reserveOrdinals) || (has(self.topology) && self.topology == 'PerMember')", "reserveOrdinals are for topology PerMember: a StatefulSet has its members in a row"),
+    validation = ("!has(self.nodes) || (has(self.topology) && self.topology == 'PerNode')", "nodes are for topology PerNode"),
+    validation = ("has(self.topology) == has(oldSelf.topology)", "topology cannot be added or removed: create another ZitiRouter"),
     validation = ("has(self.networkRef) == has(oldSelf.networkRef)", "networkRef cannot be added or removed: create another ZitiRouter"),
     validation = ("(has(self.tokens) || has(self.tokensSecretRef)) == (has(oldSelf.tokens) || has(oldSelf.tokensSecretRef))", "a set cannot change between provided and managed tokens: create another ZitiRouter"),
 )]
@@ -74,12 +79,29 @@ pub struct ZitiRouterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_secret_ref: Option<SecretRef>,
 
-    /// The kind of workload. Immutable.
-    #[serde(default)]
+    /// How members are spread over workloads and nodes. Immutable. Default:
+    /// `PerNode` for tunnel mode tproxy, `StatefulSet` for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = ("self == oldSelf", "topology is immutable: create another ZitiRouter"))]
-    pub topology: Topology,
+    pub topology: Option<Topology>,
 
-    /// How many routers.
+    /// Ordinals that get no member; the members are then the first `replicas`
+    /// of the others. By this any member of topology `PerMember` can be taken
+    /// away by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::ordinals")]
+    pub reserve_ordinals: Vec<i32>,
+
+    /// The nodes of topology `PerNode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Nodes>,
+
+    /// A time, such as `2026-05-01T12:00:00Z`; each new one restarts the
+    /// members, one after another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_at: Option<Time>,
+
+    /// How many routers; ignored by topology `PerNode`.
     #[serde(default = "default_replicas")]
     #[schemars(range(min = 0, max = 100))]
     pub replicas: i32,
@@ -144,16 +166,15 @@ pub struct ZitiRouterSpec {
     pub adoption_policy: AdoptionPolicy,
 }
 
-fn default_replicas() -> i32 {
-    2
+impl ZitiRouterSpec {
+    /// The topology, where it is not said as well.
+    pub fn effective_topology(&self) -> Topology {
+        self.topology.unwrap_or_default()
+    }
 }
 
-/// The kind of workload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Topology {
-    /// One StatefulSet of all members.
-    #[default]
-    StatefulSet,
+fn default_replicas() -> i32 {
+    2
 }
 
 /// What is known of the set.
@@ -172,6 +193,10 @@ pub struct ZitiRouterStatus {
     /// Members that the network sees online.
     #[serde(default)]
     pub online_replicas: i32,
+    /// Members whose node is gone, with the time since when. They leave the
+    /// network when `nodes.goneAfterSeconds` have passed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes_gone: BTreeMap<String, Time>,
     /// Label selector of the pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

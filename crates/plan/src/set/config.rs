@@ -1,6 +1,6 @@
 //! The router's configuration (v3).
 //!
-//! One file serves all members of a set: the router expands `${POD_NAME}` from
+//! One file serves all members of a set: the router expands `${ZITI_MEMBER}` from
 //! its environment in every string. For the same reason no `$` of a user's may
 //! come in: there is no way to escape one.
 
@@ -18,8 +18,11 @@ pub const CONFIG_FILE: &str = "ziti-router.yaml";
 /// The mounted token.
 pub const TOKEN_FILE: &str = "/etc/ziti/enroll/token";
 
-/// What the kubelet and the router put in place of the member's name.
-const MEMBER_IN_CONFIG: &str = "${POD_NAME}";
+/// Environment variable with the member's name, in every container.
+pub const MEMBER_ENV: &str = "ZITI_MEMBER";
+
+/// What the router puts in place of the member's name.
+const MEMBER_IN_CONFIG: &str = "${ZITI_MEMBER}";
 
 /// The name under which a member is reached, with `member` in its place.
 pub fn advertised_host(member: &str, namespace: &str) -> String {

@@ -2,8 +2,9 @@
 //! address, configuration, token, workload.
 
 use super::applied::is_applied;
-use super::member::{Member, current_replicas, members, stateful_set_is_observed, wished};
+use super::member::{Member, is_observed, members, replicas, shared_workload, wished};
 use super::ownership::{Owners, object_is_old, owners};
+use super::roster::{next_farewell, seats};
 use super::validate::duplicated;
 use super::{
     Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, render, rollout, service,
@@ -11,11 +12,17 @@ use super::{
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use std::collections::BTreeSet;
+
+/// How many members are registered ahead of their enrollment: the tokens of all
+/// of them stand in one Secret, which Kubernetes limits to a mebibyte.
+const MOST_ENROLLING: usize = 300;
 
 /// Decide what to do for a `ZitiRouter`, and what to say of it.
 pub fn plan(facts: &Facts) -> Plan {
-    let members = members(facts);
+    let seats = seats(facts);
+    let members = members(facts, &seats);
     if object_is_old(facts) {
         return status::unchanged(facts);
     }
@@ -55,15 +62,22 @@ pub fn plan(facts: &Facts) -> Plan {
     let config_map = configuration(facts, &mut steps);
     provided_copy(facts, &mut steps);
     edge_routers(facts, &members, &withheld, &mut steps);
-    reports(facts, &members, &mut steps);
+    reports(&members, &mut steps);
     tokens(facts, &members, &withheld, &mut steps);
-    workload(facts, &members, &withheld, &config_map, &mut steps);
+    workloads(facts, &members, &withheld, &config_map, &mut steps);
     removals(facts, &members, &mut steps);
-    extra::plan(facts, &mut steps);
+    extra::plan(facts, &members, &mut steps);
     let mut plan = status::running(facts, &members, &withheld, steps);
     if !facts.waiting_tokens.is_empty() {
         // Nothing tells when a pod has had its time to redeem one.
         plan.requeue = Some(rollout::RETRY);
+    }
+    plan.status.nodes_gone = seats
+        .iter()
+        .filter_map(|seat| Some((seat.name.clone(), seat.gone_since.clone()?)))
+        .collect();
+    if let Some(after) = next_farewell(facts, &seats) {
+        plan.requeue = Some(plan.requeue.map_or(after, |have| have.min(after)));
     }
     plan
 }
@@ -80,14 +94,12 @@ fn withheld(facts: &Facts) -> BTreeSet<String> {
     withheld
 }
 
-fn wanted<'a>(facts: &'a Facts, members: &'a [Member<'a>]) -> impl Iterator<Item = &'a Member<'a>> {
-    members
-        .iter()
-        .filter(|member| member.ordinal < wished(facts))
+fn wanted<'a>(members: &'a [Member<'a>]) -> impl Iterator<Item = &'a Member<'a>> {
+    members.iter().filter(|member| member.wanted)
 }
 
 fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
-    for member in wanted(facts, members) {
+    for member in wanted(members) {
         let service = service::service(facts.object, &member.name);
         if !member
             .service
@@ -130,18 +142,27 @@ fn edge_routers(
     withheld: &BTreeSet<String>,
     steps: &mut Vec<Step>,
 ) {
-    for member in wanted(facts, members) {
+    let enrolling = members
+        .iter()
+        .filter(|member| member.is_enrolling())
+        .count();
+    let mut room = MOST_ENROLLING.saturating_sub(enrolling);
+    for member in wanted(members) {
         let token_given = match &facts.provided {
             None => true,
             Some(provided) => provided
                 .as_ref()
                 .is_ok_and(|tokens| tokens.contains_key(&member.name)),
         };
-        let wanted = render::edge_router(facts, &member.name);
+        let wanted = render::edge_router(facts, &member.name, member.node.as_deref());
         match member.edge_router {
             // Creating it mints its token, so it waits for the address that
             // goes into the certificate.
             None if member.service.is_some() && token_given && !withheld.contains(&member.name) => {
+                if room == 0 {
+                    continue;
+                }
+                room -= 1;
                 // Born with both: a hold cannot be put on an object that is
                 // already being deleted.
                 let mut wanted = wanted;
@@ -151,11 +172,10 @@ fn edge_routers(
             None => {}
             Some(actual) if member.is_leaving() => {
                 let ends = member.pod.is_none() || member.is_terminating();
-                let current = member.ordinal < current_replicas(facts);
                 // Deleted by a person while it is wanted: its pod was taken
                 // down for that (see `rollout`), and the next one is made at
                 // once. The network deletes no router that is online.
-                if member.is_stopped(facts) || (current && ends) {
+                if member.is_stopped() || (member.told && ends) {
                     teardown::release(actual, steps);
                 }
             }
@@ -199,9 +219,9 @@ fn in_line(wanted: &EdgeRouter, actual: &EdgeRouter) -> bool {
     wanted_spec == actual.spec && owned && held
 }
 
-fn reports(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
+fn reports(members: &[Member], steps: &mut Vec<Step>) {
     for member in members {
-        let (Some(er), Some(report)) = (member.edge_router, member.news(facts)) else {
+        let (Some(er), Some(report)) = (member.edge_router, member.news()) else {
             continue;
         };
         if er.status.as_ref().and_then(|status| status.agent.as_ref()) != Some(&report) {
@@ -220,9 +240,7 @@ fn tokens(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, steps:
         TokensSecret::Absent | TokensSecret::Foreign => None,
     };
     let mut write = TokenWrite::default();
-    let live = |member: &&Member| {
-        member.ordinal < wished(facts).max(current_replicas(facts)) || member.pod.is_some()
-    };
+    let live = |member: &&Member| member.wanted || member.told || member.pod.is_some();
     for member in members.iter().filter(live) {
         let digest = member
             .waiting_token
@@ -250,66 +268,113 @@ fn tokens(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>, steps:
     }
 }
 
-fn workload(
+/// The workloads, and the pods that are to be replaced once all of them are as
+/// they should be.
+fn workloads(
     facts: &Facts,
     members: &[Member],
     withheld: &BTreeSet<String>,
     config_map: &str,
     steps: &mut Vec<Step>,
 ) {
-    let replicas = next_replicas(facts, members, withheld);
-    let set = workload::stateful_set(facts, config_map, replicas);
-    match &facts.stateful_set {
-        // Nobody to run yet: no StatefulSet yet.
-        None if replicas == 0 && wished(facts) > 0 => {}
-        Some(actual) if actual.metadata.deletion_timestamp.is_some() => {}
-        Some(actual) if is_applied(&set, actual) => {
-            let pods = rollout::stuck(facts, members, withheld);
-            if pods.is_empty() && stateful_set_is_observed(facts) {
-                steps.extend(rollout::next(facts, members));
-            }
-            steps.extend(pods);
-        }
-        actual => steps.push(Step::ApplyStatefulSet(Box::new(workload::bound(
-            set,
-            facts.object,
-            actual.as_ref(),
-        )))),
+    let before = steps.len();
+    if facts.object.spec.effective_topology().is_per_member() {
+        own_workloads(facts, members, withheld, config_map, steps);
+    } else {
+        the_workload(facts, members, withheld, config_map, steps);
+    }
+    if steps.len() > before {
+        return;
+    }
+    let pods = rollout::stuck(facts, members, withheld);
+    if pods.is_empty() && facts.stateful_sets.iter().all(is_observed) {
+        steps.extend(rollout::next(facts, members));
+    }
+    steps.extend(pods);
+}
+
+fn the_workload(
+    facts: &Facts,
+    members: &[Member],
+    withheld: &BTreeSet<String>,
+    config_map: &str,
+    steps: &mut Vec<Step>,
+) {
+    let actual = shared_workload(facts);
+    let count = next_replicas(facts, members, withheld);
+    let set = workload::stateful_set(facts, config_map, count);
+    // Nobody to run yet: no StatefulSet yet.
+    let nobody = actual.is_none() && count == 0 && wished(members) > 0;
+    if !nobody {
+        write_workload(facts, set, actual, steps);
     }
 }
 
-/// How many pods the StatefulSet may run. It grows by members that may start,
-/// and shrinks only because the wish shrank: a member that lost its identity
-/// must not take the later ones down with it.
+/// A workload for each member, which may run it as soon as it may start, and
+/// until it is wanted no more.
+fn own_workloads(
+    facts: &Facts,
+    members: &[Member],
+    withheld: &BTreeSet<String>,
+    config_map: &str,
+    steps: &mut Vec<Step>,
+) {
+    for member in members {
+        let may_start = member.may_start() && !withheld.contains(&member.name);
+        let runs = member.wanted && (member.told || member.pod.is_some() || may_start);
+        let leaves = !member.wanted && member.workload.is_some();
+        // One that is wanted again and may not start yet is left as it is.
+        if runs || (leaves && member.told) {
+            let set = workload::of_member(facts, config_map, member, i32::from(runs));
+            write_workload(facts, set, member.workload, steps);
+        }
+    }
+}
+
+fn write_workload(
+    facts: &Facts,
+    wanted: StatefulSet,
+    actual: Option<&StatefulSet>,
+    steps: &mut Vec<Step>,
+) {
+    let ends = actual.is_some_and(|actual| actual.metadata.deletion_timestamp.is_some());
+    if !ends && !actual.is_some_and(|actual| is_applied(&wanted, actual)) {
+        let bound = workload::bound(wanted, facts.object, actual);
+        steps.push(Step::ApplyStatefulSet(Box::new(bound)));
+    }
+}
+
+/// How many pods the StatefulSet of all may run. It grows by members that may
+/// start, and shrinks only because the wish shrank: a member that lost its
+/// identity must not take the later ones down with it.
 fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>) -> i32 {
-    let (wished, current) = (wished(facts), current_replicas(facts));
+    let actual = shared_workload(facts);
+    let current = actual.map_or(0, replicas);
+    let wished = i32::try_from(wished(members)).unwrap_or(i32::MAX);
     if wished <= current {
         return wished;
     }
     let startable = members
         .iter()
-        .filter(|member| member.ordinal >= current && member.ordinal < wished)
+        .filter(|member| member.ordinal >= current && member.wanted)
         .take_while(|member| member.may_start() && !withheld.contains(&member.name))
         .count();
     let startable = current + i32::try_from(startable).unwrap_or(0);
-    if facts.stateful_set.is_some() {
+    if actual.is_some() {
         return startable;
     }
     // Pods whose StatefulSet was taken away from above them: the new one adopts
     // them, and must not begin by deleting some.
     let running = members
         .iter()
-        .filter(|member| {
-            member.pod.is_some() && !member.is_terminating() && member.ordinal < wished
-        })
+        .filter(|member| member.pod.is_some() && !member.is_terminating() && member.wanted)
         .map(|member| member.ordinal + 1)
         .max();
     startable.max(running.unwrap_or(0))
 }
 
 fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
-    let wished = wished(facts);
-    for member in members.iter().filter(|member| member.ordinal >= wished) {
+    for member in members.iter().filter(|member| !member.wanted) {
         teardown::scaled_away(facts, member, steps);
     }
     let current = render::config_map(facts.object).metadata.name;
@@ -322,8 +387,8 @@ fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
                 .any(|volume| volume.config_map.as_ref().map(|map| &map.name) == name.as_ref())
         })
     };
-    let rolled =
-        facts.stateful_set.is_some() && stateful_set_is_observed(facts) && steps.is_empty();
+    let observed = facts.stateful_sets.iter().all(is_observed);
+    let rolled = !facts.stateful_sets.is_empty() && observed && steps.is_empty();
     for map in facts
         .config_maps
         .iter()

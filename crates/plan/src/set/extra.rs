@@ -8,6 +8,7 @@
 //! list (a test of the chart holds the rights to it).
 
 use super::applied::{is_applied, stamp};
+use super::member::Member;
 use super::{Facts, Step, disruption};
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject};
@@ -64,16 +65,16 @@ pub(super) fn dynamic(object: &impl Serialize) -> Option<DynamicObject> {
 }
 
 /// All that this set should have.
-pub(super) fn wanted(facts: &Facts) -> Vec<DynamicObject> {
-    disruption::budget(facts.object)
+pub(super) fn wanted(facts: &Facts, members: &[Member]) -> Vec<DynamicObject> {
+    disruption::budget(facts.object, members)
         .iter()
         .filter_map(dynamic)
         .collect()
 }
 
 /// Bring them in line.
-pub(super) fn plan(facts: &Facts, steps: &mut Vec<Step>) {
-    let wanted = wanted(facts);
+pub(super) fn plan(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
+    let wanted = wanted(facts, members);
     let same = |one: &DynamicObject, other: &DynamicObject| {
         Kind::of(one) == Kind::of(other) && one.name_any() == other.name_any()
     };

@@ -1,12 +1,16 @@
 //! What is known of each member of a set.
 
+use super::roster::Seat;
 use super::{Facts, TokensSecret};
 use crate::conditions::{find, is_true};
 use api::edge_router::AgentReport;
 use api::reasons::{self, types};
+use api::router::Topology;
 use api::{EdgeRouter, names};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Resource;
 use serde::Deserialize;
 
 /// Name of the init container that enrolls.
@@ -14,13 +18,22 @@ pub const ENROLL_CONTAINER: &str = "enroll";
 /// Name of the router's container.
 pub const ROUTER_CONTAINER: &str = "router";
 
-/// One member: an ordinal and everything that carries its name.
+/// One member and everything that belongs to it.
 #[derive(Clone, Debug)]
 pub struct Member<'a> {
-    /// Its ordinal.
+    /// Its ordinal; 0 for all members of topology `PerNode`.
     pub ordinal: i32,
-    /// Its name: that of its EdgeRouter, Service and pod.
+    /// Its name: that of its EdgeRouter and Service, and of its pod in a
+    /// StatefulSet of all.
     pub name: String,
+    /// The node to which it is bound, if it is.
+    pub node: Option<String>,
+    /// Whether the user wants it.
+    pub wanted: bool,
+    /// Its workload: the StatefulSet of all, or its own.
+    pub workload: Option<&'a StatefulSet>,
+    /// Whether its workload is told to run it.
+    pub told: bool,
     /// Its EdgeRouter.
     pub edge_router: Option<&'a EdgeRouter>,
     /// Its pod.
@@ -29,7 +42,7 @@ pub struct Member<'a> {
     pub service: Option<&'a Service>,
     /// Its volume claim.
     pub claim: Option<&'a PersistentVolumeClaim>,
-    /// Digest of the token in `<name>-tokens`, if there is one.
+    /// Digest of the token in `<set>-tokens`, if there is one.
     pub mounted_token: Option<&'a str>,
     /// Digest of the token that waits in its EdgeRouter's Secret, if any.
     pub waiting_token: Option<&'a str>,
@@ -45,81 +58,53 @@ pub fn ordinal(set: &str, member: &str) -> Option<i32> {
     (ordinal >= 0 && digits == ordinal.to_string()).then_some(ordinal)
 }
 
-/// Name of a member's volume claim.
-pub fn claim_name(member: &str) -> String {
-    format!("identity-{member}")
+/// Name of a member's pod.
+pub fn pod_name(topology: Topology, member: &str) -> String {
+    if topology.is_per_member() {
+        format!("{member}-0")
+    } else {
+        member.to_owned()
+    }
 }
 
-/// Every member of which anything is left or wanted, by ordinal.
-pub fn members<'a>(facts: &'a Facts) -> Vec<Member<'a>> {
-    let set = facts.object.metadata.name.as_deref().unwrap_or_default();
-    let current = current_replicas(facts);
-    let named = |name: &Option<String>| name.as_deref().and_then(|name| ordinal(set, name));
-    let claimed = |name: &Option<String>| {
-        name.as_deref()
-            .and_then(|name| name.strip_prefix("identity-"))
-            .and_then(|name| ordinal(set, name))
-    };
-    let mut ordinals: Vec<i32> = (0..wished(facts).max(current))
-        .chain(
-            facts
-                .pods
-                .iter()
-                .filter_map(|pod| named(&pod.metadata.name)),
-        )
-        .chain(
-            facts
-                .edge_routers
-                .iter()
-                .filter_map(|er| named(&er.metadata.name)),
-        )
-        .chain(
-            facts
-                .services
-                .iter()
-                .filter_map(|service| named(&service.metadata.name)),
-        )
-        .chain(
-            facts
-                .claims
-                .iter()
-                .filter_map(|claim| claimed(&claim.metadata.name)),
-        )
-        .collect();
-    ordinals.sort_unstable();
-    ordinals.dedup();
-    ordinals
-        .into_iter()
-        .map(|ordinal| member(facts, set, ordinal))
-        .collect()
+/// Name of the volume claim of a pod.
+pub fn claim_name(pod: &str) -> String {
+    format!("identity-{pod}")
 }
 
-fn member<'a>(facts: &'a Facts, set: &str, ordinal: i32) -> Member<'a> {
-    let name = format!("{set}-{ordinal}");
+/// Every member of which anything is left or wanted, by ordinal or name.
+pub fn members<'a>(facts: &'a Facts, seats: &[Seat]) -> Vec<Member<'a>> {
+    seats.iter().map(|seat| member(facts, seat)).collect()
+}
+
+fn member<'a>(facts: &'a Facts, seat: &Seat) -> Member<'a> {
+    let topology = facts.object.spec.effective_topology();
+    let name = seat.name.clone();
+    let pod = pod_name(topology, &name);
+    let claim = claim_name(&pod);
     let mounted_token = match &facts.tokens {
         TokensSecret::Ours(keys) | TokensSecret::Unowned(keys) => {
             keys.get(&name).and_then(Option::as_deref)
         }
         TokensSecret::Absent | TokensSecret::Foreign => None,
     };
+    let ordinal = seat.ordinal.unwrap_or_default();
+    let workload = if topology.is_per_member() {
+        named(&facts.stateful_sets, &name)
+    } else {
+        shared_workload(facts)
+    };
+    let place = if topology.is_per_member() { 0 } else { ordinal };
     Member {
         ordinal,
-        edge_router: facts
-            .edge_routers
-            .iter()
-            .find(|er| er.metadata.name.as_ref() == Some(&name)),
-        pod: facts
-            .pods
-            .iter()
-            .find(|pod| pod.metadata.name.as_ref() == Some(&name)),
-        service: facts
-            .services
-            .iter()
-            .find(|service| service.metadata.name.as_ref() == Some(&name)),
-        claim: facts
-            .claims
-            .iter()
-            .find(|claim| claim.metadata.name.as_deref() == Some(&claim_name(&name))),
+        node: seat.node.clone(),
+        wanted: seat.wanted,
+        workload,
+        told: workload.is_some_and(|workload| place < replicas(workload)),
+        edge_router: named(&facts.edge_routers, &name),
+        pod: named(&facts.pods, &pod),
+        service: named(&facts.services, &name),
+        claim: named(&facts.claims, &claim),
         mounted_token,
         waiting_token: facts.waiting_tokens.get(&name).map(String::as_str),
         network_tells: matches!(
@@ -133,43 +118,73 @@ fn member<'a>(facts: &'a Facts, set: &str, ordinal: i32) -> Member<'a> {
     }
 }
 
+fn named<'a, K: Resource>(objects: &'a [K], name: &str) -> Option<&'a K> {
+    objects
+        .iter()
+        .find(|object| object.meta().name.as_deref() == Some(name))
+}
+
+/// The StatefulSet of all members, where the topology has one.
+pub fn shared_workload<'a>(facts: &'a Facts) -> Option<&'a StatefulSet> {
+    let name = facts.object.metadata.name.as_deref().unwrap_or_default();
+    let shared = !facts.object.spec.effective_topology().is_per_member();
+    named(&facts.stateful_sets, name).filter(|_| shared)
+}
+
+/// How many pods a StatefulSet is told to run.
+pub fn replicas(workload: &StatefulSet) -> i32 {
+    let spec = workload.spec.as_ref();
+    spec.map_or(1, |spec| spec.replicas.unwrap_or(1))
+}
+
+/// Whether the StatefulSets' controller has seen what this one says.
+pub fn is_observed(workload: &StatefulSet) -> bool {
+    let status = workload.status.as_ref();
+    status.and_then(|status| status.observed_generation) >= workload.metadata.generation
+}
+
 /// How many members the user wants.
-pub fn wished(facts: &Facts) -> i32 {
-    if facts.object.metadata.deletion_timestamp.is_some() {
-        0
-    } else {
-        facts.object.spec.replicas
-    }
-}
-
-/// How many pods the StatefulSet is told to run.
-pub fn current_replicas(facts: &Facts) -> i32 {
-    let spec = facts
-        .stateful_set
-        .as_ref()
-        .and_then(|set| set.spec.as_ref());
-    spec.map_or(0, |spec| spec.replicas.unwrap_or(1))
-}
-
-/// Whether the StatefulSet's controller has seen what the StatefulSet says.
-pub fn stateful_set_is_observed(facts: &Facts) -> bool {
-    facts.stateful_set.as_ref().is_none_or(|set| {
-        set.status
-            .as_ref()
-            .and_then(|status| status.observed_generation)
-            >= set.metadata.generation
-    })
+pub fn wished(members: &[Member]) -> usize {
+    members.iter().filter(|member| member.wanted).count()
 }
 
 impl Member<'_> {
-    /// Whether its pod is gone and none will be made: the StatefulSet does not
-    /// want one, and its controller knows that.
-    pub fn is_stopped(&self, facts: &Facts) -> bool {
-        let wanted = match &facts.stateful_set {
-            None => false,
-            Some(_) => self.ordinal < current_replicas(facts) || !stateful_set_is_observed(facts),
+    /// Whether its pod is gone and none will be made: its workload does not
+    /// want one, and the StatefulSets' controller knows that.
+    pub fn is_stopped(&self) -> bool {
+        let observed = self.workload.is_none_or(is_observed);
+        self.pod.is_none() && !self.told && observed
+    }
+
+    /// The revision of its workload's template, as far as its controller has
+    /// seen it.
+    pub fn revision(&self) -> Option<&str> {
+        let workload = self.workload.filter(|workload| is_observed(workload))?;
+        workload.status.as_ref()?.update_revision.as_deref()
+    }
+
+    /// Whether its pod was made from another template than its workload has.
+    pub fn is_outdated(&self) -> bool {
+        let label = |pod: &Pod| {
+            let labels = pod.metadata.labels.as_ref()?;
+            labels.get("controller-revision-hash").cloned()
         };
-        self.pod.is_none() && !wanted
+        let revision = self.revision();
+        self.pod
+            .is_some_and(|pod| revision.is_some() && label(pod).as_deref() != revision)
+    }
+
+    /// Whether the scheduler finds no node for its pod.
+    pub fn is_unschedulable(&self) -> bool {
+        let conditions = self
+            .pod
+            .and_then(|pod| pod.status.as_ref())
+            .and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|condition| {
+            condition.type_ == "PodScheduled"
+                && condition.status == "False"
+                && condition.reason.as_deref() == Some("Unschedulable")
+        })
     }
 
     /// Whether the pod is being removed.
@@ -250,6 +265,11 @@ impl Member<'_> {
         })
     }
 
+    /// Whether it is registered and has not used its token yet.
+    pub fn is_enrolling(&self) -> bool {
+        self.is_registered() && !self.is_enrolled()
+    }
+
     fn has_volume(&self) -> bool {
         self.claim
             .is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
@@ -266,8 +286,8 @@ impl Member<'_> {
     /// What is known of its identity, where no pod can say it: with neither pod
     /// nor volume there is none. Without this a router that the network holds
     /// enrolled, from an earlier life of the set, would wait for ever.
-    fn lost_with_its_volume(&self, current: i32) -> Option<AgentReport> {
-        let lost = self.ordinal >= current
+    fn lost_with_its_volume(&self) -> Option<AgentReport> {
+        let lost = !self.told
             && self.pod.is_none()
             && self.claim.is_none()
             && self.waiting_token.is_none()
@@ -282,10 +302,9 @@ impl Member<'_> {
 
     /// What is to be told of its identity: its pod's own report, or that it has
     /// neither pod nor volume although it is wanted.
-    pub fn news(&self, facts: &Facts) -> Option<AgentReport> {
-        let wanted = self.ordinal < wished(facts);
-        let lost = || self.lost_with_its_volume(current_replicas(facts));
-        self.report().or_else(|| lost().filter(|_| wanted))
+    pub fn news(&self) -> Option<AgentReport> {
+        let lost = || self.lost_with_its_volume().filter(|_| self.wanted);
+        self.report().or_else(lost)
     }
 
     /// What its pod reports, if it has reported.

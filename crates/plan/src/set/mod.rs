@@ -4,8 +4,8 @@
 //!
 //! The controller observes [`Facts`] live, calls [`plan`], applies the steps in
 //! their order, stops at the first that fails, and is called again when
-//! something changed. [`render`] makes the objects, [`member`] gathers what is
-//! known of each member, [`rollout`] picks the next pod to replace,
+//! something changed. [`render`] makes the objects, [`roster`] says who the
+//! members are, [`member`] gathers what is known of each, [`rollout`] picks the next pod to replace,
 //! [`teardown`] takes everything away, [`ownership`] tells whose the objects
 //! are, [`orphan`] is for those without a ZitiRouter, [`status`] says how it
 //! stands.
@@ -21,6 +21,7 @@ mod ownership;
 mod pod;
 pub mod render;
 mod rollout;
+pub mod roster;
 pub mod service;
 mod status;
 mod teardown;
@@ -44,7 +45,7 @@ use kube::core::DynamicObject;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Everything that was observed, read live and in this order: the StatefulSet
+/// Everything that was observed, read live and in this order: the StatefulSets
 /// before the pods, so that a pod which is not there was not wanted either.
 ///
 /// Printed, it shows the names of the objects alone: the ZitiRouter may hold
@@ -59,8 +60,10 @@ pub struct Facts<'a> {
     pub network: Network,
     /// The EdgeRouters that carry the set's label.
     pub edge_routers: Vec<EdgeRouter>,
-    /// The StatefulSet.
-    pub stateful_set: Option<StatefulSet>,
+    /// StatefulSets that carry the set's label.
+    pub stateful_sets: Vec<StatefulSet>,
+    /// The cluster's nodes; `None` where the topology does not ask.
+    pub nodes: Option<Vec<roster::Node>>,
     /// Services that carry the set's label.
     pub services: Vec<Service>,
     /// ConfigMaps that carry the set's label.
@@ -106,7 +109,8 @@ impl fmt::Debug for Facts<'_> {
             .field("generation", &self.object.metadata.generation)
             .field("network", &self.network)
             .field("edge_routers", &named(&self.edge_routers))
-            .field("stateful_set", &self.stateful_set.is_some())
+            .field("stateful_sets", &named(&self.stateful_sets))
+            .field("nodes", &self.nodes)
             .field("services", &named(&self.services))
             .field("config_maps", &named(&self.config_maps))
             .field("pods", &named(&self.pods))
@@ -190,7 +194,7 @@ pub enum Step {
     },
     /// Write the Secret from which the pods get their tokens.
     WriteTokens(TokenWrite),
-    /// Bring the StatefulSet in line.
+    /// Bring a StatefulSet in line.
     ApplyStatefulSet(Box<StatefulSet>),
     /// Replace a pod.
     DeletePod {
@@ -201,8 +205,10 @@ pub enum Step {
         /// Why, for the event.
         why: String,
     },
-    /// Delete the StatefulSet and, by that, its pods.
+    /// Delete a StatefulSet and, by that, its pods.
     DeleteStatefulSet {
+        /// Its name.
+        name: String,
         /// Its uid.
         uid: String,
     },

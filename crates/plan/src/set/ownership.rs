@@ -25,7 +25,7 @@ pub(super) fn owners(facts: &Facts) -> Owners {
         .edge_routers
         .iter()
         .map(|er| &er.metadata)
-        .chain(facts.stateful_set.iter().map(|set| &set.metadata))
+        .chain(facts.stateful_sets.iter().map(|set| &set.metadata))
         .chain(facts.services.iter().map(|service| &service.metadata))
         .chain(facts.config_maps.iter().map(|map| &map.metadata));
     let controllers: Vec<Option<&str>> = metadata.map(controller).collect();
@@ -51,11 +51,11 @@ fn controller(metadata: &ObjectMeta) -> Option<&str> {
 /// one at hand: a cache that lags, or an operator that lost its Lease, must not
 /// bring an old wish back.
 pub(super) fn object_is_old(facts: &Facts) -> bool {
-    let metadata = facts.stateful_set.as_ref().map(|set| &set.metadata);
-    let owned = metadata.and_then(controller) == facts.object.metadata.uid.as_deref();
-    let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
-    let written = annotations
-        .and_then(|annotations| annotations.get(ANNOTATION_GENERATION))
-        .and_then(|generation| generation.parse::<i64>().ok());
-    owned && written > facts.object.metadata.generation
+    let uid = facts.object.metadata.uid.as_deref();
+    let owned = facts.stateful_sets.iter().map(|set| &set.metadata);
+    owned
+        .filter(|metadata| controller(metadata) == uid)
+        .filter_map(|metadata| metadata.annotations.as_ref()?.get(ANNOTATION_GENERATION))
+        .filter_map(|generation| generation.parse::<i64>().ok())
+        .any(|written| Some(written) > facts.object.metadata.generation)
 }

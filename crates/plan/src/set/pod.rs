@@ -1,20 +1,23 @@
 //! The pods of a set, as they should be: an init container that enrolls, and the
 //! stock router. Only `render` asks for them.
 
-use super::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE, dns_names, ip_addresses};
-use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER, labels};
+use super::config::{
+    CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, MEMBER_ENV, TOKEN_FILE, dns_names, ip_addresses,
+};
+use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER, labels};
 use super::render::{namespace, set_name};
 use super::{Facts, Network};
 use api::{ZitiRouter, names};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
-    EnvVarSource, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, TCPSocketAction,
-    Volume, VolumeMount,
+    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
+    EnvVar, EnvVarSource, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
+    SeccompProfile, SecretVolumeSource, SecurityContext, TCPSocketAction, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::collections::BTreeMap;
 
 /// User and group of the stock router image, which own the identity.
 const ROUTER_USER: i64 = 2171;
@@ -25,21 +28,30 @@ pub(super) fn pod_template(
     config_map: &str,
     agent_image: &str,
     router_image: &str,
+    own: Option<&Member>,
 ) -> PodTemplateSpec {
     let object = facts.object;
     let set = set_name(object);
+    let mut labels = labels(set);
+    if let Some(member) = own {
+        labels.insert(names::LABEL_MEMBER.to_owned(), member.name.clone());
+    }
+    let restart = object.spec.restart_at.as_ref();
+    let restart = restart.map(|at| [(names::ANNOTATION_RESTART.to_owned(), at.0.to_string())]);
     let volume = |name: &str| Volume {
         name: name.to_owned(),
         ..Volume::default()
     };
     PodTemplateSpec {
         metadata: Some(ObjectMeta {
-            labels: Some(labels(set)),
+            labels: Some(labels),
+            annotations: restart.map(BTreeMap::from),
             ..ObjectMeta::default()
         }),
         spec: Some(PodSpec {
-            init_containers: Some(vec![enroll_container(facts, agent_image)]),
-            containers: vec![router_container(object, router_image)],
+            init_containers: Some(vec![enroll_container(facts, agent_image, own)]),
+            containers: vec![router_container(object, router_image, own)],
+            affinity: own.and_then(|member| member.node.as_deref()).map(bound_to),
             // A router asks nothing of the Kubernetes API.
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
@@ -81,18 +93,43 @@ pub(super) fn pod_template(
     }
 }
 
-fn pod_name_env() -> Vec<EnvVar> {
-    vec![EnvVar {
-        name: "POD_NAME".to_owned(),
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                field_path: "metadata.name".to_owned(),
-                api_version: None,
-            }),
-            ..EnvVarSource::default()
+/// The member's name, which is that of its pod where all share a template.
+fn member_env(own: Option<&Member>) -> Vec<EnvVar> {
+    let pods = EnvVarSource {
+        field_ref: Some(ObjectFieldSelector {
+            field_path: "metadata.name".to_owned(),
+            api_version: None,
         }),
-        value: None,
+        ..EnvVarSource::default()
+    };
+    vec![EnvVar {
+        name: MEMBER_ENV.to_owned(),
+        value: own.map(|member| member.name.clone()),
+        value_from: own.is_none().then_some(pods),
     }]
+}
+
+/// Binds a pod to a node as a DaemonSet does. With `nodeName` instead nobody
+/// would ask whether the node can take it.
+fn bound_to(node: &str) -> Affinity {
+    let by_name = NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let selector = NodeSelector {
+        node_selector_terms: vec![NodeSelectorTerm {
+            match_fields: Some(vec![by_name]),
+            match_expressions: None,
+        }],
+    };
+    Affinity {
+        node_affinity: Some(NodeAffinity {
+            required_during_scheduling_ignored_during_execution: Some(selector),
+            preferred_during_scheduling_ignored_during_execution: None,
+        }),
+        ..Affinity::default()
+    }
 }
 
 fn restricted() -> SecurityContext {
@@ -116,7 +153,7 @@ fn mount(name: &str, path: &str) -> VolumeMount {
 }
 
 /// The init container that turns a token into an identity on the volume.
-fn enroll_container(facts: &Facts, image: &str) -> Container {
+fn enroll_container(facts: &Facts, image: &str, own: Option<&Member>) -> Container {
     let object = facts.object;
     let mut args: Vec<String> = [
         "enroll",
@@ -128,7 +165,7 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
     .into_iter()
     .map(str::to_owned)
     .collect();
-    for name in dns_names(&object.spec, "$(POD_NAME)", namespace(object)) {
+    for name in dns_names(&object.spec, &format!("$({MEMBER_ENV})"), namespace(object)) {
         args.extend(["--dns".to_owned(), name]);
     }
     for address in ip_addresses(&object.spec) {
@@ -156,7 +193,7 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
         image: Some(image.to_owned()),
         command: Some(vec!["/usr/local/bin/ziti-agent".to_owned()]),
         args: Some(args),
-        env: Some(pod_name_env()),
+        env: Some(member_env(own)),
         resources: Some(ResourceRequirements {
             requests: Some(
                 [
@@ -174,7 +211,7 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
             mount("identity", IDENTITY_DIR),
             VolumeMount {
                 // Each pod sees its own key and no other.
-                sub_path_expr: Some("$(POD_NAME)".to_owned()),
+                sub_path_expr: Some(format!("$({MEMBER_ENV})")),
                 read_only: Some(true),
                 ..mount("tokens", TOKEN_FILE)
             },
@@ -184,7 +221,7 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
 }
 
 /// The stock router.
-fn router_container(object: &ZitiRouter, image: &str) -> Container {
+fn router_container(object: &ZitiRouter, image: &str, own: Option<&Member>) -> Container {
     let port = |name: &str, number: u16| ContainerPort {
         name: Some(name.to_owned()),
         container_port: i32::from(number),
@@ -197,7 +234,7 @@ fn router_container(object: &ZitiRouter, image: &str) -> Container {
         image: Some(image.to_owned()),
         command: Some(["ziti", "router", "run"].map(str::to_owned).to_vec()),
         args: Some(vec![format!("{CONFIG_DIR}/{CONFIG_FILE}")]),
-        env: Some(pod_name_env()),
+        env: Some(member_env(own)),
         ports: Some(vec![
             port("edge", object.spec.edge.port),
             port("link", object.spec.link.port),

@@ -50,6 +50,11 @@ pub fn metadata(object: &ZitiRouter, name: &str, member: Option<&str>) -> Object
     }
 }
 
+/// Says for which node an object is.
+pub(super) fn on_node(node: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(names::ANNOTATION_NODE.to_owned(), node.to_owned())])
+}
+
 /// The ConfigMap with the configuration. Its name carries a hash of its
 /// content: a container that restarts by itself cannot pick up a change that
 /// has not been rolled out to it.
@@ -66,7 +71,7 @@ pub fn config_map(object: &ZitiRouter) -> ConfigMap {
 }
 
 /// The EdgeRouter of one member, without finalizers and resource version.
-pub fn edge_router(facts: &Facts, member: &str) -> EdgeRouter {
+pub fn edge_router(facts: &Facts, member: &str, node: Option<&str>) -> EdgeRouter {
     let object = facts.object;
     let spec = &object.spec;
     let pattern = match &facts.network {
@@ -88,8 +93,10 @@ pub fn edge_router(facts: &Facts, member: &str) -> EdgeRouter {
     } else {
         Enrollment::Managed(ManagedEnrollment::default())
     };
+    let mut metadata = metadata(object, member, Some(member));
+    metadata.annotations = node.map(on_node);
     EdgeRouter {
-        metadata: metadata(object, member, Some(member)),
+        metadata,
         spec: EdgeRouterSpec {
             network_ref: spec.network_ref.clone(),
             name: member_network_name(object, pattern, &facts.settings.install_id, member),

@@ -1,7 +1,7 @@
 //! Which pod is replaced next. At most one member is disturbed at a time, the
 //! ones that are down first, and the next only when the last is up again.
 
-use super::member::{Member, current_replicas, report, wished};
+use super::member::{Member, report};
 use super::{Facts, Network, Step};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
@@ -35,17 +35,12 @@ fn age(facts: &Facts, pod: &Pod) -> SignedDuration {
 /// because a person deleted the EdgeRouter of a member that is wanted, which is
 /// then registered anew.
 pub(super) fn next(facts: &Facts, members: &[Member]) -> Option<Step> {
-    let status = facts.stateful_set.as_ref()?.status.as_ref()?;
-    let revision = status.update_revision.as_deref()?;
-    let current = current_replicas(facts);
-    if members
-        .iter()
-        .any(|member| member.ordinal < current && member.is_terminating())
-    {
+    let mut told = members.iter().filter(|member| member.told);
+    if told.any(Member::is_terminating) {
         return None;
     }
     let why = |member: &Member| {
-        let outdated = pod_revision(member.pod?) != Some(revision);
+        let outdated = member.is_outdated();
         let text = if outdated {
             "its template changed"
         } else {
@@ -55,7 +50,7 @@ pub(super) fn next(facts: &Facts, members: &[Member]) -> Option<Step> {
     };
     let due = members
         .iter()
-        .filter(|member| member.ordinal < current)
+        .filter(|member| member.told && member.revision().is_some())
         .filter_map(|member| Some((member, member.pod?, why(member)?)));
     let mut due: Vec<_> = due.collect();
     let is_down = |member: &Member| !member.is_ready() && !member.is_connected();
@@ -67,9 +62,10 @@ pub(super) fn next(facts: &Facts, members: &[Member]) -> Option<Step> {
     let runs = |member: &Member| member.is_ready() && !member.is_terminating();
     let is_up = |member: &Member| member.is_up() || (member.is_leaving() && runs(member));
     // Those that are not up first; of those that are, the last first.
-    due.sort_by_key(|(member, ..)| (member.is_up(), -member.ordinal));
+    due.reverse();
+    due.sort_by_key(|(member, ..)| member.is_up());
     let (member, pod, why) = due.into_iter().next()?;
-    (!is_blind(facts) && others(facts, members, member).all(is_up)).then(|| delete(pod, why))
+    (!is_blind(facts) && others(members, member).all(is_up)).then(|| delete(pod, why))
 }
 
 /// Pods that cannot go on by themselves although their token is there now: the
@@ -77,13 +73,12 @@ pub(super) fn next(facts: &Facts, members: &[Member]) -> Option<Step> {
 /// work are replaced at once, and of those that run with another identity one
 /// at a time.
 pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>) -> Vec<Step> {
-    let current = current_replicas(facts);
     let (mut steps, mut running) = (Vec::new(), None);
     for member in members {
         let (Some(pod), Some(token)) = (member.pod, member.waiting_token) else {
             continue;
         };
-        let known = withheld.contains(&member.name) || member.ordinal >= current;
+        let known = withheld.contains(&member.name) || !member.told;
         let Some(report) = report(pod).filter(|_| !known && !member.is_terminating()) else {
             continue;
         };
@@ -115,7 +110,7 @@ pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<Strin
     };
     if let Some((member, step)) = running
         && steps.is_empty()
-        && others(facts, members, member).all(runs)
+        && others(members, member).all(runs)
     {
         steps.push(step);
     }
@@ -124,23 +119,11 @@ pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<Strin
 
 /// The other members that are wanted, whether or not they could be started:
 /// the last one online is not taken down while another is still to come.
-fn others<'a>(
-    facts: &Facts,
-    members: &'a [Member<'a>],
-    member: &Member,
-) -> impl Iterator<Item = &'a Member<'a>> {
-    let (wished, ordinal) = (wished(facts), member.ordinal);
+fn others<'a>(members: &'a [Member<'a>], member: &Member) -> impl Iterator<Item = &'a Member<'a>> {
+    let name = member.name.clone();
     members
         .iter()
-        .filter(move |other| other.ordinal < wished && other.ordinal != ordinal)
-}
-
-fn pod_revision(pod: &Pod) -> Option<&str> {
-    pod.metadata
-        .labels
-        .as_ref()?
-        .get("controller-revision-hash")
-        .map(String::as_str)
+        .filter(move |other| other.wanted && other.name != name)
 }
 
 fn delete(pod: &Pod, why: &str) -> Step {

@@ -1,6 +1,7 @@
 //! The Services by which members are reached, as they should be.
 
 use super::applied::stamp;
+use super::member::pod_name;
 use super::render::metadata;
 use api::ZitiRouter;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -22,7 +23,7 @@ pub fn service(object: &ZitiRouter, member: &str) -> Service {
             type_: Some("ClusterIP".to_owned()),
             selector: Some(BTreeMap::from([(
                 "statefulset.kubernetes.io/pod-name".to_owned(),
-                member.to_owned(),
+                pod_name(object.spec.effective_topology(), member),
             )])),
             ports: Some(vec![
                 port("edge", object.spec.edge.port),

@@ -1,12 +1,11 @@
 //! Puts the state of a set into words.
 
-use super::member::{Member, stateful_set_is_observed, wished};
+use super::member::{Member, is_observed};
 use super::{Facts, Network, Plan, Step};
 use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
 use api::reasons::{self, types};
 use api::{ZitiRouterStatus, names};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
 
@@ -18,11 +17,8 @@ pub(super) fn running(
     steps: Vec<Step>,
 ) -> Plan {
     let (mut status, mut conditions) = counted(facts, members);
-    let wished = wished(facts);
-    let wanted: Vec<&Member> = members
-        .iter()
-        .filter(|member| member.ordinal < wished)
-        .collect();
+    let wanted: Vec<&Member> = members.iter().filter(|member| member.wanted).collect();
+    let wished = wanted.len();
     let up = wanted
         .iter()
         .filter(|member| member.is_ready() && member.is_online() && !member.is_terminating())
@@ -44,14 +40,11 @@ pub(super) fn running(
             "no member needs a look",
         ),
     }
-    let leaving = members.iter().filter(|member| {
-        member.ordinal >= wished && (member.edge_router.is_some() || member.pod.is_some())
-    });
-    let leaving: Vec<&str> = leaving.map(|member| member.name.as_str()).collect();
-    let outdated = wanted
+    let leaving = members
         .iter()
-        .filter(|member| is_outdated(facts, member))
-        .count();
+        .filter(|member| !member.wanted && (member.edge_router.is_some() || member.pod.is_some()));
+    let leaving: Vec<&str> = leaving.map(|member| member.name.as_str()).collect();
+    let outdated = wanted.iter().filter(|member| member.is_outdated()).count();
     if !leaving.is_empty() {
         let message = format!("{} leave the network", leaving.join(", "));
         conditions.set(
@@ -226,6 +219,7 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiRouterStatus, Conditions) 
             member.edge_router.is_some() && member.pod.is_some() && member.is_online()
         }),
         selector: Some(format!("{}={set}", names::LABEL_SET)),
+        nodes_gone: old.nodes_gone,
         conditions: Vec::new(),
     };
     (
@@ -234,30 +228,13 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiRouterStatus, Conditions) 
     )
 }
 
-/// Whether the StatefulSet is about to be changed, or was and its controller
+/// Whether a StatefulSet is about to be changed, or was and its controller
 /// has not taken it up: whom the change concerns is not to be seen before.
 fn is_being_changed(facts: &Facts, steps: &[Step]) -> bool {
     let applied = steps
         .iter()
         .any(|step| matches!(step, Step::ApplyStatefulSet(_)));
-    applied || !stateful_set_is_observed(facts)
-}
-
-fn is_outdated(facts: &Facts, member: &Member) -> bool {
-    let revision = facts
-        .stateful_set
-        .as_ref()
-        .and_then(|set| set.status.as_ref()?.update_revision.clone());
-    let label = |pod: &Pod| {
-        pod.metadata
-            .labels
-            .as_ref()?
-            .get("controller-revision-hash")
-            .cloned()
-    };
-    member
-        .pod
-        .is_some_and(|pod| revision.is_some() && label(pod) != revision)
+    applied || !facts.stateful_sets.iter().all(is_observed)
 }
 
 /// What is wrong with a member, beyond not being there yet.

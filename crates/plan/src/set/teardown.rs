@@ -1,13 +1,14 @@
 //! What goes when a member goes, and in which order: the pod, the router on
 //! the network, the volume.
 
-use super::member::{Member, claim_name};
+use super::member::Member;
 use super::orphan::release_orphan;
 use super::ownership::Owners;
 use super::{Facts, Plan, Step, status};
 use crate::edge_router::Problem;
 use api::router::RetentionPolicy;
 use api::{EdgeRouter, names, reasons};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::jiff::SignedDuration;
 
 /// Decide for a set that is being deleted.
@@ -31,23 +32,19 @@ pub(super) fn plan(facts: &Facts, members: &[Member], owners: Owners) -> Plan {
         if let Some(er) = member.edge_router
             && er.spec.deletion_policy != facts.object.spec.deletion_policy
         {
-            let wanted = super::render::edge_router(facts, &member.name);
+            let wanted = super::render::edge_router(facts, &member.name, member.node.as_deref());
             steps.push(Step::ApplyEdgeRouter(Box::new(changed(wanted, er))));
         }
     }
-    if let Some(set) = &facts.stateful_set
-        && set.metadata.deletion_timestamp.is_none()
-    {
-        steps.push(Step::DeleteStatefulSet {
-            uid: set.metadata.uid.clone().unwrap_or_default(),
-        });
+    for workload in &facts.stateful_sets {
+        delete_workload(workload, &mut steps);
     }
     let retention = facts.object.spec.retention.when_deleted;
-    let mut left = facts.stateful_set.is_some();
+    let mut left = !facts.stateful_sets.is_empty();
     for member in members {
-        left |= member.edge_router.is_some() || !member.is_stopped(facts);
-        remove(facts, member, &mut steps);
-        if member.edge_router.is_none() && member.is_stopped(facts) {
+        left |= member.edge_router.is_some() || !member.is_stopped();
+        remove(member, &mut steps);
+        if member.edge_router.is_none() && member.is_stopped() {
             delete_claim(member, retention, &mut steps);
         }
     }
@@ -63,7 +60,7 @@ pub(super) fn wait_for_predecessor(facts: &Facts, members: &[Member]) -> Plan {
     let releases = facts
         .edge_routers
         .iter()
-        .filter_map(|er| release_orphan(er, facts.stateful_set.as_ref(), &facts.pods));
+        .filter_map(|er| release_orphan(er, &facts.stateful_sets, &facts.pods));
     let message = "objects of an earlier ZitiRouter of this name are still going away";
     let mut plan = status::refused(facts, members, Problem::new(reasons::PENDING, message));
     plan.steps = releases.collect();
@@ -89,14 +86,19 @@ pub(super) fn changed(mut wanted: EdgeRouter, actual: &EdgeRouter) -> EdgeRouter
 /// The Service goes last, since it shows that the volume is of a member that is
 /// being taken away, rather than one that was left by an earlier set.
 pub(super) fn scaled_away(facts: &Facts, member: &Member, steps: &mut Vec<Step>) {
-    remove(facts, member, steps);
+    remove(member, steps);
     let Some(service) = member.service else {
         return;
     };
-    if member.edge_router.is_some() || !member.is_stopped(facts) {
+    if member.edge_router.is_some() || !member.is_stopped() {
         return;
     }
     delete_claim(member, facts.object.spec.retention.when_scaled, steps);
+    if let Some(workload) = member.workload
+        && facts.object.spec.effective_topology().is_per_member()
+    {
+        delete_workload(workload, steps);
+    }
     if service.metadata.deletion_timestamp.is_none() {
         steps.push(Step::DeleteService {
             name: member.name.clone(),
@@ -106,8 +108,8 @@ pub(super) fn scaled_away(facts: &Facts, member: &Member, steps: &mut Vec<Step>)
 
 /// Delete the EdgeRouter of a member that has stopped, and let go of it. In this
 /// order: one that lives on without its hold would not outlive its pod.
-fn remove(facts: &Facts, member: &Member, steps: &mut Vec<Step>) {
-    let Some(er) = member.edge_router.filter(|_| member.is_stopped(facts)) else {
+fn remove(member: &Member, steps: &mut Vec<Step>) {
+    let Some(er) = member.edge_router.filter(|_| member.is_stopped()) else {
         return;
     };
     if member.is_leaving() {
@@ -120,13 +122,22 @@ fn remove(facts: &Facts, member: &Member, steps: &mut Vec<Step>) {
     }
 }
 
+fn delete_workload(workload: &StatefulSet, steps: &mut Vec<Step>) {
+    if workload.metadata.deletion_timestamp.is_none() {
+        steps.push(Step::DeleteStatefulSet {
+            name: workload.metadata.name.clone().unwrap_or_default(),
+            uid: workload.metadata.uid.clone().unwrap_or_default(),
+        });
+    }
+}
+
 fn delete_claim(member: &Member, retention: RetentionPolicy, steps: &mut Vec<Step>) {
     if let Some(claim) = member.claim
         && retention == RetentionPolicy::Delete
         && claim.metadata.deletion_timestamp.is_none()
     {
         steps.push(Step::DeleteClaim {
-            name: claim_name(&member.name),
+            name: claim.metadata.name.clone().unwrap_or_default(),
             uid: claim.metadata.uid.clone().unwrap_or_default(),
         });
     }

@@ -3,9 +3,9 @@
 
 use super::Facts;
 use super::applied::{ANNOTATION_GENERATION, hash, stamp};
-use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER, labels};
+use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER, labels};
 use super::pod::pod_template;
-use super::render::{metadata, set_name};
+use super::render::{metadata, on_node, set_name};
 use api::router::IdentityStorage;
 use api::{ZitiRouter, names};
 use k8s_openapi::api::apps::v1::{
@@ -25,26 +25,39 @@ const OPERATORS_CHOICE: &str = "chosen-by-the-operator";
 
 /// The StatefulSet of all members. `replicas` is decided elsewhere.
 pub fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> StatefulSet {
+    build(facts, config_map, replicas, None)
+}
+
+/// The StatefulSet of one member, where each has its own.
+pub fn of_member(facts: &Facts, config_map: &str, member: &Member, replicas: i32) -> StatefulSet {
+    build(facts, config_map, replicas, Some(member))
+}
+
+fn build(facts: &Facts, config_map: &str, replicas: i32, own: Option<&Member>) -> StatefulSet {
     let object = facts.object;
     let wanted = pod_template(
         facts,
         config_map,
         OPERATORS_CHOICE,
         object.spec.image.as_deref().unwrap_or(OPERATORS_CHOICE),
+        own,
     );
     let template_hash = hash(&wanted);
-    let (agent_image, router_image) = images(facts, &template_hash);
-    let mut metadata = metadata(object, set_name(object), None);
-    metadata.annotations = Some(BTreeMap::from([(
-        names::ANNOTATION_TEMPLATE.to_owned(),
-        template_hash,
-    )]));
-    let selector = BTreeMap::from([(names::LABEL_SET.to_owned(), set_name(object).to_owned())]);
+    let member = own.map(|member| member.name.as_str());
+    let name = member.unwrap_or(set_name(object));
+    let (agent_image, router_image) = images(facts, name, &template_hash);
+    let mut metadata = metadata(object, name, member);
+    let node = own.and_then(|member| member.node.as_deref());
+    let mut annotations = node.map(on_node).unwrap_or_default();
+    annotations.insert(names::ANNOTATION_TEMPLATE.to_owned(), template_hash);
+    metadata.annotations = Some(annotations);
+    let mut selector = BTreeMap::from([(names::LABEL_SET.to_owned(), set_name(object).to_owned())]);
+    selector.extend(member.map(|member| (names::LABEL_MEMBER.to_owned(), member.to_owned())));
     stamp(&StatefulSet {
         metadata,
         spec: Some(StatefulSetSpec {
             replicas: Some(replicas),
-            service_name: Some(set_name(object).to_owned()),
+            service_name: Some(name.to_owned()),
             // Members do not wait for each other; the operator decides who may
             // start, who is replaced and what becomes of volumes.
             pod_management_policy: Some("Parallel".to_owned()),
@@ -62,8 +75,8 @@ pub fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> StatefulS
                 match_labels: Some(selector),
                 ..LabelSelector::default()
             },
-            template: pod_template(facts, config_map, &agent_image, &router_image),
-            volume_claim_templates: Some(vec![claim_template(object)]),
+            template: pod_template(facts, config_map, &agent_image, &router_image, own),
+            volume_claim_templates: Some(vec![claim_template(object, member)]),
             ..StatefulSetSpec::default()
         }),
         status: None,
@@ -91,10 +104,11 @@ pub(super) fn bound(
 
 /// The images of agent and router: those that run, unless the template changes
 /// anyway. An upgrade of the operator is no reason to restart a router.
-fn images(facts: &Facts, template_hash: &str) -> (String, String) {
+fn images(facts: &Facts, name: &str, template_hash: &str) -> (String, String) {
     let settings = facts.settings;
     let wanted_router = facts.object.spec.image.clone();
-    let running = facts.stateful_set.as_ref().filter(|set| {
+    let named = |set: &&StatefulSet| set.metadata.name.as_deref() == Some(name);
+    let running = facts.stateful_sets.iter().find(named).filter(|set| {
         let annotations = set.metadata.annotations.as_ref();
         annotations
             .and_then(|annotations| annotations.get(names::ANNOTATION_TEMPLATE))
@@ -122,12 +136,14 @@ fn images(facts: &Facts, template_hash: &str) -> (String, String) {
     )
 }
 
-fn claim_template(object: &ZitiRouter) -> PersistentVolumeClaim {
+fn claim_template(object: &ZitiRouter, member: Option<&str>) -> PersistentVolumeClaim {
+    let mut labels = labels(set_name(object));
+    labels.extend(member.map(|member| (names::LABEL_MEMBER.to_owned(), member.to_owned())));
     let IdentityStorage::PersistentVolumeClaim(claim) = &object.spec.identity_storage;
     PersistentVolumeClaim {
         metadata: ObjectMeta {
             name: Some("identity".to_owned()),
-            labels: Some(labels(set_name(object))),
+            labels: Some(labels),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {

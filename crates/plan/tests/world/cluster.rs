@@ -4,22 +4,35 @@
 use super::World;
 use super::kube::{Identity, RunningPod, Token, Volume, is_owned};
 use api::names;
-use k8s_openapi::api::apps::v1::StatefulSetStatus;
+use k8s_openapi::api::apps::v1::{StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod,
     PodCondition, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plan::set::applied::hash;
-use plan::set::member::{ENROLL_CONTAINER, claim_name, ordinal};
+use plan::set::member::{ENROLL_CONTAINER, claim_name, pod_name};
 use serde_json::json;
 
 impl World {
-    /// The StatefulSet's controller looks once.
-    pub(crate) fn run_stateful_set(&mut self) {
-        let Some(set) = self.kube.stateful_set.clone() else {
-            return;
-        };
+    /// The StatefulSets' controller looks once.
+    pub(crate) fn run_stateful_sets(&mut self) {
+        for name in self.kube.stateful_sets.keys().cloned().collect::<Vec<_>>() {
+            self.run_stateful_set(&name);
+        }
+    }
+
+    /// The members that a StatefulSet may have: its own one, or one by ordinal.
+    fn members_of(&self, workload: &str) -> Vec<String> {
+        if workload == self.set_name {
+            (0..4).map(|ordinal| self.member(ordinal)).collect()
+        } else {
+            vec![workload.to_owned()]
+        }
+    }
+
+    fn run_stateful_set(&mut self, workload: &str) {
+        let set = self.kube.stateful_sets[workload].clone();
         if set.metadata.deletion_timestamp.is_some() {
             return;
         }
@@ -32,7 +45,13 @@ impl World {
             kind: "StatefulSet".into(),
             ..OwnerReference::default()
         };
-        for running in self.kube.pods.values_mut() {
+        let members = self.members_of(workload);
+        for (_, running) in self
+            .kube
+            .pods
+            .iter_mut()
+            .filter(|(member, _)| members.contains(member))
+        {
             let references = running
                 .pod
                 .metadata
@@ -42,84 +61,19 @@ impl World {
                 references.push(owner.clone());
             }
         }
-        let replicas = spec.replicas.unwrap_or(1);
-        for ordinal in 0..replicas {
-            let name = format!("{}-{ordinal}", self.set_name);
-            if self.kube.pods.contains_key(&name) {
-                continue;
-            }
-            let claim = claim_name(&name);
-            let template = spec
-                .volume_claim_templates
-                .iter()
-                .flatten()
-                .next()
-                .expect("identity");
-            match self.kube.claims.get(&claim) {
-                Some(volume) if volume.claim.metadata.deletion_timestamp.is_some() => continue,
-                Some(_) => {}
-                None => {
-                    let mut metadata = ObjectMeta {
-                        name: Some(claim.clone()),
-                        labels: template.metadata.labels.clone(),
-                        ..ObjectMeta::default()
-                    };
-                    if self.kube.born(&mut metadata, self.now).is_err() {
-                        continue;
-                    }
-                    let new = PersistentVolumeClaim {
-                        metadata,
-                        ..PersistentVolumeClaim::default()
-                    };
-                    self.kube.claims.insert(
-                        claim,
-                        Volume {
-                            claim: new,
-                            identity: None,
-                        },
-                    );
-                }
-            }
-            let mut labels = spec
-                .template
-                .metadata
-                .as_ref()
-                .and_then(|meta| meta.labels.clone())
-                .unwrap_or_default();
-            labels.insert("controller-revision-hash".into(), revision.clone());
-            labels.insert("statefulset.kubernetes.io/pod-name".into(), name.clone());
-            let mut metadata = ObjectMeta {
-                name: Some(name.clone()),
-                labels: Some(labels),
-                owner_references: Some(vec![owner.clone()]),
-                ..ObjectMeta::default()
-            };
-            if self.kube.born(&mut metadata, self.now).is_ok() {
-                let pod = Pod {
-                    metadata,
-                    spec: spec.template.spec.clone(),
-                    status: None,
-                };
-                self.note(format!("  pod {name} is made"));
-                self.kube.pods.insert(
-                    name,
-                    RunningPod {
-                        pod,
-                        mounted: None,
-                        router: None,
-                    },
-                );
-            }
+        let replicas = usize::try_from(spec.replicas.unwrap_or(1)).expect("not below 0");
+        for member in members.iter().take(replicas) {
+            self.make_pod(member, &spec, &revision, &owner);
         }
-        for name in self.kube.pods.keys().cloned().collect::<Vec<_>>() {
-            let surplus = ordinal(&self.set_name, &name).is_some_and(|ordinal| ordinal >= replicas);
-            let running = &self.kube.pods[&name];
-            if surplus
-                && running.pod.metadata.deletion_timestamp.is_none()
+        for member in members.iter().skip(replicas) {
+            let Some(running) = self.kube.pods.get(member) else {
+                continue;
+            };
+            if running.pod.metadata.deletion_timestamp.is_none()
                 && is_owned(&running.pod.metadata, &uid)
             {
                 self.kube
-                    .delete_pod(&name, None, self.now)
+                    .delete_pod(member, None, self.now)
                     .expect("it is there");
             }
         }
@@ -130,9 +84,89 @@ impl World {
         };
         if set.status.as_ref() != Some(&status) {
             let number = self.kube.next().to_string();
-            let set = self.kube.stateful_set.as_mut().expect("looked at above");
+            let set = self.kube.stateful_sets.get_mut(workload);
+            let set = set.expect("looked at above");
             set.status = Some(status);
             set.metadata.resource_version = Some(number);
+        }
+    }
+
+    /// Make the pod of a member, and its claim, where they are not there.
+    fn make_pod(
+        &mut self,
+        member: &str,
+        spec: &StatefulSetSpec,
+        revision: &str,
+        owner: &OwnerReference,
+    ) {
+        if self.kube.pods.contains_key(member) {
+            return;
+        }
+        let pod_name = pod_name(self.spec.effective_topology(), member);
+        let claim = claim_name(member);
+        let template = spec
+            .volume_claim_templates
+            .iter()
+            .flatten()
+            .next()
+            .expect("identity");
+        match self.kube.claims.get(&claim) {
+            Some(volume) if volume.claim.metadata.deletion_timestamp.is_some() => return,
+            Some(_) => {}
+            None => {
+                let mut metadata = ObjectMeta {
+                    name: Some(claim_name(&pod_name)),
+                    labels: template.metadata.labels.clone(),
+                    ..ObjectMeta::default()
+                };
+                if self.kube.born(&mut metadata, self.now).is_err() {
+                    return;
+                }
+                let new = PersistentVolumeClaim {
+                    metadata,
+                    ..PersistentVolumeClaim::default()
+                };
+                self.kube.claims.insert(
+                    claim,
+                    Volume {
+                        claim: new,
+                        identity: None,
+                    },
+                );
+            }
+        }
+        let mut labels = spec
+            .template
+            .metadata
+            .as_ref()
+            .and_then(|meta| meta.labels.clone())
+            .unwrap_or_default();
+        labels.insert("controller-revision-hash".into(), revision.to_owned());
+        labels.insert(
+            "statefulset.kubernetes.io/pod-name".into(),
+            pod_name.clone(),
+        );
+        let mut metadata = ObjectMeta {
+            name: Some(pod_name),
+            labels: Some(labels),
+            owner_references: Some(vec![owner.clone()]),
+            ..ObjectMeta::default()
+        };
+        if self.kube.born(&mut metadata, self.now).is_ok() {
+            let pod = Pod {
+                metadata,
+                spec: spec.template.spec.clone(),
+                status: None,
+            };
+            self.note(format!("  pod {member} is made"));
+            self.kube.pods.insert(
+                member.to_owned(),
+                RunningPod {
+                    pod,
+                    mounted: None,
+                    router: None,
+                },
+            );
         }
     }
 

@@ -33,13 +33,11 @@ impl World {
         if before != (self.kube.services.len(), self.kube.config_maps.len()) {
             self.kube.next();
         }
-        if self
-            .kube
-            .stateful_set
-            .as_ref()
-            .is_some_and(|set| lost(&set.metadata))
-        {
-            self.kube.stateful_set = None;
+        let before = self.kube.stateful_sets.len();
+        self.kube
+            .stateful_sets
+            .retain(|_, set| !lost(&set.metadata));
+        if before != self.kube.stateful_sets.len() {
             self.kube.next();
         }
         for name in self.kube.edge_routers.keys().cloned().collect::<Vec<_>>() {
@@ -73,18 +71,15 @@ impl World {
                 .values()
                 .any(|er| er.metadata.uid == secret.owner)
         });
-        let set_uid = self
-            .kube
-            .stateful_set
-            .as_ref()
-            .and_then(|set| set.metadata.uid.clone());
+        let workloads = self.kube.stateful_sets.values();
+        let workloads: Vec<String> = workloads
+            .filter_map(|set| set.metadata.uid.clone())
+            .collect();
         for name in self.kube.pods.keys().cloned().collect::<Vec<_>>() {
             let meta = &self.kube.pods[&name].pod.metadata;
             let owners = meta.owner_references.as_deref().unwrap_or_default();
-            let lost = !owners.is_empty()
-                && owners
-                    .iter()
-                    .all(|owner| Some(&owner.uid) != set_uid.as_ref());
+            let lost =
+                !owners.is_empty() && owners.iter().all(|owner| !workloads.contains(&owner.uid));
             if lost && meta.deletion_timestamp.is_none() {
                 self.kube
                     .delete_pod(&name, None, self.now)
@@ -129,6 +124,9 @@ impl World {
             self.kube
                 .config_maps
                 .retain(|_, map| !is_owned(&map.metadata, &uid));
+            self.kube
+                .extras
+                .retain(|_, extra| !is_owned(&extra.metadata, &uid));
             self.kube.tokens = self
                 .kube
                 .tokens
@@ -139,10 +137,10 @@ impl World {
                 .provided_copy
                 .take()
                 .filter(|secret| secret.owner.as_ref() != Some(&uid));
-            if let Some(workload) = self
+            for workload in self
                 .kube
-                .stateful_set
-                .as_mut()
+                .stateful_sets
+                .values_mut()
                 .filter(|workload| is_owned(&workload.metadata, &uid))
             {
                 workload
@@ -153,11 +151,9 @@ impl World {
             }
         }
         // A StatefulSet that is deleted in the foreground goes after its pods.
-        if let Some(workload) = self
-            .kube
-            .stateful_set
-            .clone()
-            .filter(|set| set.metadata.deletion_timestamp.is_some())
+        let ending = self.kube.stateful_sets.clone().into_iter();
+        for (workload_name, workload) in
+            ending.filter(|(_, set)| set.metadata.deletion_timestamp.is_some())
         {
             let owner = workload.metadata.uid.clone().unwrap_or_default();
             let mut pods = false;
@@ -177,7 +173,7 @@ impl World {
                 }
             }
             if !pods {
-                self.kube.stateful_set = None;
+                self.kube.stateful_sets.remove(&workload_name);
                 self.kube.next();
             }
         }
@@ -219,8 +215,11 @@ impl World {
             .config_maps
             .values_mut()
             .for_each(|map| strip(&mut map.metadata));
-        if let Some(set) = &mut self.kube.stateful_set {
+        for set in self.kube.stateful_sets.values_mut() {
             strip(&mut set.metadata);
+        }
+        for extra in self.kube.extras.values_mut() {
+            strip(&mut extra.metadata);
         }
         for owner in self
             .kube
@@ -267,7 +266,7 @@ impl World {
                 .delete_edge_router(&name, None, now)
                 .expect("it is there");
         }
-        self.kube.stateful_set = None;
+        self.kube.stateful_sets.clear();
         self.kube.services.clear();
         self.kube.config_maps.clear();
         self.kube.extras.clear();

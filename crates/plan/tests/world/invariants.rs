@@ -7,10 +7,14 @@ use api::edge_router::Enrollment;
 use api::router::RetentionPolicy;
 use api::{AdoptionPolicy, DeletionPolicy, EdgeRouter, ZitiRouter, names};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::edge_router::{self, Step, tags_are_of_object};
 use plan::set;
-use plan::set::member::{claim_name, ordinal};
+use plan::set::member::{claim_name, ordinal, pod_name};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// For how long a node may be gone before its member leaves the network.
+const NODE_GRACE: SignedDuration = SignedDuration::from_secs(300);
 
 /// What happened so far, as far as an invariant needs it.
 #[derive(Debug, Default)]
@@ -22,6 +26,8 @@ pub(crate) struct Ledger {
     /// Members that the operator took down while they were online, and that
     /// are not online again.
     pub(crate) voluntary: BTreeSet<String>,
+    /// Members whose node has left, and when.
+    pub(crate) node_left: BTreeMap<String, Timestamp>,
     /// EdgeRouters that a person deleted.
     pub(crate) by_hand: BTreeSet<String>,
     /// The set was deleted with `--cascade=orphan`.
@@ -125,6 +131,11 @@ impl World {
         turned.services.reverse();
         turned.claims.reverse();
         turned.config_maps.reverse();
+        turned.stateful_sets.reverse();
+        turned.extras.reverse();
+        if let Some(nodes) = &mut turned.nodes {
+            nodes.reverse();
+        }
         let again = set::plan(&turned);
         self.must(again.status == plan.status, || {
             "the status of a set depends on the order of facts".to_owned()
@@ -260,13 +271,14 @@ impl World {
             return;
         }
         let pod = self.kube.pods.contains_key(name);
-        let wanted =
-            ordinal(&self.set_name, name).is_some_and(|ordinal| ordinal < self.kube.replicas());
+        let workload = self.workload_of(name);
+        let place = self.place_of(name);
+        let wanted = place < self.kube.replicas(&workload);
         let ends = self.kube.terminating
             || self
                 .kube
-                .stateful_set
-                .as_ref()
+                .stateful_sets
+                .get(&workload)
                 .is_some_and(|set| set.metadata.deletion_timestamp.is_some());
         let wanted = wanted && !ends;
         self.must(!pod && !wanted, || {
@@ -274,71 +286,116 @@ impl World {
         });
     }
 
+    /// The StatefulSet that runs a member, and which of its pods that is.
+    pub(crate) fn workload_of(&self, member: &str) -> String {
+        if self.spec.effective_topology().is_per_member() {
+            member.to_owned()
+        } else {
+            self.set_name.clone()
+        }
+    }
+
+    fn place_of(&self, member: &str) -> i32 {
+        if self.spec.effective_topology().is_per_member() {
+            0
+        } else {
+            ordinal(&self.set_name, member).expect("a member has an ordinal")
+        }
+    }
+
     /// A pod is added with an identity or its token only, and the workload
     /// shrinks only because the wish shrank.
     pub(crate) fn check_workload(&mut self, object: &ZitiRouter, wanted: &StatefulSet) {
-        let before = self.kube.replicas();
+        let workload = wanted.metadata.name.clone().unwrap_or_default();
+        let per_member = self.spec.effective_topology().is_per_member();
+        let before = self.kube.replicas(&workload);
         let after = wanted
             .spec
             .as_ref()
             .and_then(|spec| spec.replicas)
             .unwrap_or(1);
-        for ordinal in before..after {
-            let name = self.member(ordinal);
-            let token = self
-                .kube
-                .tokens
-                .as_ref()
-                .is_some_and(|secret| secret.keys.get(&name).is_some_and(Option::is_some));
-            let identity = self
-                .kube
-                .claims
-                .get(&claim_name(&name))
-                .is_some_and(|volume| volume.identity.is_some());
-            // With no network to ask, nobody knows what a kept volume holds.
-            let kept = self.mode == Mode::ProvidedAlone
-                && self.kube.claims.contains_key(&claim_name(&name));
-            let excused = self.kube.pods.contains_key(&name)
-                || self.ledger.wiped.contains(&name)
-                || kept
-                || self.ledger.stale;
-            self.must(token || identity || excused, || {
-                format!("{name} is added with neither token nor identity")
-            });
+        for place in before..after {
+            let name = if per_member {
+                workload.clone()
+            } else {
+                self.member(place)
+            };
+            self.check_start(&name);
         }
         let live = self
             .kube
             .set
             .as_ref()
             .is_some_and(|set| set.metadata.uid == object.metadata.uid);
-        let wished = self.ledger.wishes.contains(&after);
-        self.must(after >= before || (wished && live), || {
-            format!("the workload shrinks from {before} to {after} without such a wish")
-        });
+        let wished = if self.is_per_node() {
+            // The operator may have seen it leave later, and never earlier.
+            let left = self.ledger.node_left.get(&workload);
+            left.is_some_and(|left| self.now.duration_since(*left) >= NODE_GRACE)
+        } else if per_member {
+            !self.wished_members(object).contains(&workload)
+        } else {
+            self.ledger.wishes.contains(&after)
+        };
+        self.must(
+            after >= before || ((wished || self.ledger.stale) && live),
+            || format!("{workload} shrinks from {before} to {after} without such a wish"),
+        );
         let live = live
             && self
                 .kube
                 .set
                 .as_ref()
                 .is_some_and(|set| set.metadata.deletion_timestamp.is_none());
-        for (name, running) in &self.kube.pods {
-            let taken = ordinal(&self.set_name, name).is_some_and(|ordinal| ordinal >= after);
-            if taken
-                && live
-                && !wished
-                && running.pod.metadata.deletion_timestamp.is_none()
-                && self.kube.stateful_set.is_none()
-            {
-                let name = name.clone();
+        let is_new = !self.kube.stateful_sets.contains_key(&workload);
+        for (name, running) in self.kube.pods.clone() {
+            let taken = self.workload_of(&name) == workload && self.place_of(&name) >= after;
+            let runs = running.pod.metadata.deletion_timestamp.is_none();
+            if taken && live && !wished && runs && is_new {
                 return self.must(false, || {
                     format!("{name} runs, and the new workload of {after} does not want it")
                 });
             }
         }
-        if live {
+        if live && !per_member {
             let now = self.kube.set.as_ref().map(|set| set.spec.replicas);
             self.ledger.wishes = now.into_iter().chain([object.spec.replicas]).collect();
         }
+    }
+
+    /// A pod of this member is about to be added.
+    fn check_start(&mut self, name: &str) {
+        let token = self
+            .kube
+            .tokens
+            .as_ref()
+            .is_some_and(|secret| secret.keys.get(name).is_some_and(Option::is_some));
+        let identity = self
+            .kube
+            .claims
+            .get(&claim_name(name))
+            .is_some_and(|volume| volume.identity.is_some());
+        // With no network to ask, nobody knows what a kept volume holds.
+        let kept =
+            self.mode == Mode::ProvidedAlone && self.kube.claims.contains_key(&claim_name(name));
+        let excused = self.kube.pods.contains_key(name)
+            || self.ledger.wiped.contains(name)
+            || kept
+            || self.ledger.stale;
+        self.must(token || identity || excused, || {
+            format!("{name} is added with neither token nor identity")
+        });
+    }
+
+    /// A workload of its own goes when its member is not wanted, and has left.
+    pub(crate) fn check_workload_goes(&mut self, object: &ZitiRouter, workload: &str) {
+        if object.metadata.deletion_timestamp.is_some() || self.ledger.stale {
+            return;
+        }
+        let wanted = self.wished_members(object).contains(&workload.to_owned());
+        let pod = self.kube.pods.contains_key(workload);
+        self.must(!wanted && !pod, || {
+            format!("workload {workload} goes while its member is wanted or runs")
+        });
     }
 
     fn is_online(&self, name: &str) -> bool {
@@ -356,29 +413,29 @@ impl World {
         if !self.is_online(name) {
             return;
         }
-        let wished = facts.object.spec.replicas;
+        let wished = self.wished_members(facts.object);
         self.ledger.voluntary.insert(name.to_owned());
-        let set_name = self.set_name.clone();
         let down: Vec<&String> = self
             .ledger
             .voluntary
             .iter()
-            .filter(|name| ordinal(&set_name, name).is_some_and(|ordinal| ordinal < wished))
+            .filter(|name| wished.contains(name))
             .collect();
         let many = down.len() > 1;
         let down = format!("{down:?}");
         self.must(!many, || {
             format!("the operator takes down {name} while it has others down: {down}")
         });
-        let others: Vec<String> = (0..wished).map(|ordinal| self.member(ordinal)).collect();
-        for other in others.iter().filter(|other| *other != name) {
+        let topology = facts.object.spec.effective_topology();
+        for other in wished.iter().filter(|other| *other != name) {
+            let pod_name = pod_name(topology, other);
             let running = facts.pods.iter().any(|pod| {
                 let ready = pod
                     .status
                     .iter()
                     .flat_map(|status| status.conditions.iter().flatten())
                     .any(|c| c.type_ == "Ready" && c.status == "True");
-                pod.metadata.name.as_ref() == Some(other)
+                pod.metadata.name.as_ref() == Some(&pod_name)
                     && pod.metadata.deletion_timestamp.is_none()
                     && ready
             });
@@ -406,21 +463,18 @@ impl World {
             .any(mounted);
         let template = self
             .kube
-            .stateful_set
-            .iter()
+            .stateful_sets
+            .values()
             .filter_map(|set| set.spec.as_ref()?.template.spec.as_ref())
             .any(mounted);
         self.must(!pods && !template, || format!("{name} is still used"));
     }
 
     /// A volume goes last, and by its policy.
-    pub(crate) fn check_claim(&mut self, object: &ZitiRouter, claim: &str) {
-        let member = claim
-            .strip_prefix("identity-")
-            .unwrap_or_default()
-            .to_owned();
-        let pod = self.kube.pods.contains_key(&member);
-        let registered = self.kube.edge_routers.contains_key(&member);
+    pub(crate) fn check_claim(&mut self, object: &ZitiRouter, member: &str) {
+        let claim = format!("the volume of {member}");
+        let pod = self.kube.pods.contains_key(member);
+        let registered = self.kube.edge_routers.contains_key(member);
         if !self.ledger.stale {
             self.must(!pod && !registered, || {
                 format!("{claim} goes before its member")

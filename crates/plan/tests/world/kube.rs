@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
 use plan::set::extra::Kind;
-use std::collections::BTreeMap;
+use plan::set::member::replicas;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a write was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,12 +26,16 @@ pub(crate) struct Kube {
     counter: u64,
     pub(crate) set: Option<ZitiRouter>,
     pub(crate) edge_routers: BTreeMap<String, EdgeRouter>,
-    pub(crate) stateful_set: Option<StatefulSet>,
+    pub(crate) stateful_sets: BTreeMap<String, StatefulSet>,
+    /// The cluster's nodes.
+    pub(crate) nodes: BTreeSet<String>,
     pub(crate) services: BTreeMap<String, Service>,
     pub(crate) config_maps: BTreeMap<String, ConfigMap>,
     /// By kind and name.
     pub(crate) extras: BTreeMap<(&'static str, String), DynamicObject>,
+    /// By member, whatever the topology calls its pod.
     pub(crate) pods: BTreeMap<String, RunningPod>,
+    /// By member, with `identity-` before it.
     pub(crate) claims: BTreeMap<String, Volume>,
     /// `<set>-tokens`: digest by key, `None` where empty.
     pub(crate) tokens: Option<SecretData<Option<String>>>,
@@ -252,13 +257,14 @@ impl Kube {
         wanted: &StatefulSet,
         now: Timestamp,
     ) -> Result<(), Refusal> {
-        let Some(actual) = self.stateful_set.clone() else {
+        let name = wanted.metadata.name.clone().unwrap_or_default();
+        let Some(actual) = self.stateful_sets.get(&name).cloned() else {
             if wanted.metadata.uid.is_some() || wanted.metadata.resource_version.is_some() {
                 return Err(Refusal::Conflict);
             }
             let mut set = wanted.clone();
             self.born(&mut set.metadata, now)?;
-            self.stateful_set = Some(set);
+            self.stateful_sets.insert(name, set);
             return Ok(());
         };
         let metadata = self.merged(
@@ -266,11 +272,12 @@ impl Kube {
             &actual.metadata,
             wanted.spec != actual.spec,
         )?;
-        self.stateful_set = Some(StatefulSet {
+        let set = StatefulSet {
             metadata,
             spec: wanted.spec.clone(),
             status: actual.status,
-        });
+        };
+        self.stateful_sets.insert(name, set);
         Ok(())
     }
 
@@ -393,7 +400,7 @@ impl Kube {
         let services = self.services.values().map(|service| &service.metadata);
         let maps = self.config_maps.values().map(|map| &map.metadata);
         let edge_routers = self.edge_routers.values().map(|er| &er.metadata);
-        let workloads = self.stateful_set.iter().map(|set| &set.metadata);
+        let workloads = self.stateful_sets.values().map(|set| &set.metadata);
         let extras = self.extras.values().map(|extra| &extra.metadata);
         let mut all = services
             .chain(maps)
@@ -408,9 +415,8 @@ impl Kube {
             || secrets.into_iter().flatten().any(|owner| owner.is_none())
     }
 
-    /// How many pods the StatefulSet wants.
-    pub(crate) fn replicas(&self) -> i32 {
-        let spec = self.stateful_set.as_ref().and_then(|set| set.spec.as_ref());
-        spec.and_then(|spec| spec.replicas).unwrap_or(0)
+    /// How many pods a StatefulSet wants; none where it is not there.
+    pub(crate) fn replicas(&self, workload: &str) -> i32 {
+        self.stateful_sets.get(workload).map_or(0, replicas)
     }
 }

@@ -22,12 +22,13 @@ use self::edge_router_driver::Memory;
 use self::invariants::Ledger;
 use self::kube::Kube;
 use self::ziti::Ziti;
-use api::router::{RetentionPolicy, ZitiRouterSpec};
+use api::router::{RetentionPolicy, Topology, ZitiRouterSpec};
 use api::{AdoptionPolicy, DeletionPolicy, EdgeRouter, NetworkRef, SecretRef, ZitiRouter};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::Settings;
 use plan::set::member::claim_name;
+use plan::set::roster::Node;
 use plan::token::TokenFacts;
 use std::collections::BTreeMap;
 
@@ -117,7 +118,10 @@ impl World {
                 tokens_secret_ref: (script.mode == Mode::ProvidedSecret).then(|| SecretRef {
                     name: "given".into(),
                 }),
-                topology: api::router::Topology::StatefulSet,
+                topology: Some(script.topology),
+                reserve_ordinals: Vec::new(),
+                nodes: None,
+                restart_at: None,
                 replicas: script.replicas,
                 image: None,
                 tunnel: api::router::Tunnel::default(),
@@ -169,8 +173,75 @@ impl World {
                 world.give_token(ordinal);
             }
         }
+        for node in 0..script.replicas {
+            world.change_node(node, true);
+        }
         world.create_set();
         world
+    }
+
+    fn is_per_node(&self) -> bool {
+        self.spec.effective_topology() == Topology::PerNode
+    }
+
+    /// The cluster's nodes, named by number so that members have the same names
+    /// in every topology.
+    fn nodes(&self) -> Vec<Node> {
+        let names = self.kube.nodes.iter();
+        names
+            .map(|name| Node {
+                name: name.clone(),
+                ..Node::default()
+            })
+            .collect()
+    }
+
+    fn change_node(&mut self, node: i32, comes: bool) {
+        let name = node.to_string();
+        if comes {
+            self.ledger.node_left.remove(&self.member(node));
+            self.kube.nodes.insert(name);
+        } else if self.kube.nodes.len() > 1 && self.kube.nodes.remove(&name) {
+            self.ledger.node_left.insert(self.member(node), self.now);
+        }
+    }
+
+    /// Take a member out, or in again.
+    fn reserve(&mut self, ordinal: i32) {
+        if self.spec.effective_topology() != Topology::PerMember {
+            return;
+        }
+        self.change_spec(|spec| match spec.reserve_ordinals.as_slice() {
+            [] => spec.reserve_ordinals = vec![ordinal],
+            _ => spec.reserve_ordinals.clear(),
+        });
+    }
+
+    /// The members that are wanted of this object, by its topology; not those
+    /// that are kept for a while since their node may come back.
+    fn wished_members(&self, object: &ZitiRouter) -> Vec<String> {
+        let spec = &object.spec;
+        match spec.effective_topology() {
+            Topology::StatefulSet => (0..spec.replicas).map(|i| self.member(i)).collect(),
+            Topology::PerMember => (0..)
+                .filter(|i| !spec.reserve_ordinals.contains(i))
+                .take(usize::try_from(spec.replicas).expect("not below 0"))
+                .map(|i| self.member(i))
+                .collect(),
+            Topology::PerNode => {
+                let nodes = self.kube.nodes.iter();
+                nodes.map(|i| format!("{}-{i}", self.set_name)).collect()
+            }
+        }
+    }
+
+    /// The member of a pod's name.
+    fn member_of_pod(&self, pod: &str) -> String {
+        if self.spec.effective_topology().is_per_member() {
+            pod.strip_suffix("-0").unwrap_or(pod).to_owned()
+        } else {
+            pod.to_owned()
+        }
     }
 
     pub(crate) fn is_provided(&self) -> bool {

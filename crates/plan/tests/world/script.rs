@@ -2,6 +2,7 @@
 
 use super::{Lose, World};
 use api::DeletionPolicy;
+use api::router::Topology;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -67,6 +68,10 @@ pub(crate) enum Action {
     Collect,
     /// A person gives a new token.
     GiveToken(i32),
+    /// A node comes, or goes.
+    Node(i32, bool),
+    /// A member is taken out, or is wanted again.
+    Reserve(i32),
     /// All of Kubernetes and every pod goes on for a while.
     Flow(u8),
 }
@@ -75,6 +80,7 @@ pub(crate) enum Action {
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) mode: Mode,
+    pub(crate) topology: Topology,
     pub(crate) replicas: i32,
     /// Keep volumes when the set is deleted, when it is scaled.
     pub(crate) keep_volumes: (bool, bool),
@@ -128,7 +134,9 @@ fn action() -> impl Strategy<Value = Action> {
         2 => any::<bool>().prop_map(Action::NetworkAway),
         1 => Just(Action::NetworkSwapped),
         2 => member.clone().prop_map(Action::ForeignRouter),
-        2 => member.prop_map(Action::RouterDeleted),
+        2 => member.clone().prop_map(Action::RouterDeleted),
+        3 => (member.clone(), any::<bool>()).prop_map(|(member, comes)| Action::Node(member, comes)),
+        1 => member.prop_map(Action::Reserve),
     ];
     prop_oneof![12 => life, 3 => wishes, 5 => faults]
 }
@@ -138,8 +146,14 @@ pub(crate) fn script() -> impl Strategy<Value = Script> {
     let mode = prop_oneof![4 => Just(Mode::Managed), 1 => Just(Mode::ProvidedSecret), 1 => Just(Mode::ProvidedAlone)];
     let keep = (any::<bool>(), any::<bool>());
     let rarely = prop::bool::weighted(0.2);
+    let topology = prop_oneof![
+        3 => Just(Topology::StatefulSet),
+        1 => Just(Topology::PerMember),
+        1 => Just(Topology::PerNode)
+    ];
     (
         mode,
+        topology,
         1..4i32,
         keep,
         rarely,
@@ -148,14 +162,17 @@ pub(crate) fn script() -> impl Strategy<Value = Script> {
         vec(action(), 5..70),
     )
         .prop_map(
-            |(mode, replicas, keep_volumes, retain, adopt, accept_network, actions)| Script {
-                mode,
-                replicas,
-                keep_volumes,
-                retain,
-                adopt,
-                accept_network,
-                actions,
+            |(mode, topology, replicas, keep_volumes, retain, adopt, accept_network, actions)| {
+                Script {
+                    mode,
+                    topology,
+                    replicas,
+                    keep_volumes,
+                    retain,
+                    adopt,
+                    accept_network,
+                    actions,
+                }
             },
         )
 }
@@ -212,7 +229,7 @@ impl World {
                     self.ledger.stale = false;
                 }
             }
-            Action::RunStatefulSet => self.run_stateful_set(),
+            Action::RunStatefulSet => self.run_stateful_sets(),
             Action::PodStarts(i) => self.start_pod(&self.member(i)),
             Action::AgentRuns(i) => self.run_agent(&self.member(i), false),
             Action::AgentLosesReply(i) => self.run_agent(&self.member(i), true),
@@ -247,6 +264,8 @@ impl World {
                     self.give_token(i);
                 }
             }
+            Action::Node(i, comes) => self.change_node(i, comes),
+            Action::Reserve(i) => self.reserve(i),
             Action::Flow(rounds) => {
                 for _ in 0..rounds {
                     self.flow();
@@ -262,7 +281,7 @@ impl World {
     /// Kubernetes and the pods go on by themselves.
     pub(crate) fn flow(&mut self) {
         self.advance(2);
-        self.run_stateful_set();
+        self.run_stateful_sets();
         self.collect();
         for i in 0..4 {
             let name = self.member(i);

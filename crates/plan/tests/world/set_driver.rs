@@ -9,6 +9,7 @@ use api::reasons::types;
 use api::{names, reasons};
 use plan::conditions::find;
 use plan::edge_router::Problem;
+use plan::set::member::claim_name;
 use plan::set::{self, TokenValue, TokensSecret};
 
 impl World {
@@ -48,7 +49,8 @@ impl World {
                 .filter(|er| in_set(&er.metadata, name))
                 .cloned()
                 .collect(),
-            stateful_set: kube.stateful_set.clone(),
+            stateful_sets: kube.stateful_sets.values().cloned().collect(),
+            nodes: self.is_per_node().then(|| self.nodes()),
             services: kube.services.values().cloned().collect(),
             config_maps: kube.config_maps.values().cloned().collect(),
             extras: kube.extras.values().cloned().collect(),
@@ -147,7 +149,8 @@ impl World {
                 .values()
                 .map(|running| running.pod.clone())
                 .collect();
-            if let Some(step) = set::release_orphan(&er, self.kube.stateful_set.as_ref(), &pods) {
+            let workloads: Vec<_> = self.kube.stateful_sets.values().cloned().collect();
+            if let Some(step) = set::release_orphan(&er, &workloads, &pods) {
                 self.note(format!("  orphan: {}", brief(&step)));
                 self.release_in_use(&step).ok();
             }
@@ -267,15 +270,17 @@ impl World {
                 self.kube.apply_stateful_set(wanted, now)?;
             }
             set::Step::DeletePod { name, uid, .. } => {
-                self.check_disruption(facts, name);
-                self.kube.delete_pod(name, Some(uid), now)?;
+                let member = self.member_of_pod(name);
+                self.check_disruption(facts, &member);
+                self.kube.delete_pod(&member, Some(uid), now)?;
             }
-            set::Step::DeleteStatefulSet { uid } => {
-                let owned = self.kube.stateful_set.as_ref().ok_or(Refusal::NotFound)?;
+            set::Step::DeleteStatefulSet { name, uid } => {
+                let owned = self.kube.stateful_sets.get(name).ok_or(Refusal::NotFound)?;
                 if owned.metadata.uid.as_ref() != Some(uid) {
                     return Err(Refusal::Conflict.into());
                 }
-                self.kube.stateful_set = None;
+                self.check_workload_goes(object, name);
+                self.kube.stateful_sets.remove(name);
                 self.kube.next();
             }
             set::Step::ReleaseInUse { .. } => match self.release_in_use(step) {
@@ -303,8 +308,10 @@ impl World {
                 self.kube.next();
             }
             set::Step::DeleteClaim { name, uid } => {
-                self.check_claim(object, name);
-                match self.kube.delete_claim(name, Some(uid), now) {
+                let pod = name.strip_prefix("identity-").unwrap_or_default();
+                let member = self.member_of_pod(pod);
+                self.check_claim(object, &member);
+                match self.kube.delete_claim(&claim_name(&member), Some(uid), now) {
                     Err(Refusal::NotFound) => {}
                     deleted => deleted?,
                 }
@@ -319,7 +326,8 @@ fn brief(step: &set::Step) -> String {
     let whole = format!("{step:?}");
     match step {
         set::Step::ApplyStatefulSet(set) => format!(
-            "ApplyStatefulSet({:?})",
+            "ApplyStatefulSet({:?}, {:?})",
+            set.metadata.name,
             set.spec.as_ref().and_then(|spec| spec.replicas)
         ),
         set::Step::ApplyService(service) => format!("ApplyService({:?})", service.metadata.name),

@@ -7,7 +7,7 @@ use api::router::RetentionPolicy;
 use api::{DeletionPolicy, names};
 use plan::conditions::is_true;
 use plan::set;
-use plan::set::member::{claim_name, ordinal};
+use plan::set::member::claim_name;
 
 /// Rounds within which the end must be reached. Each is ten seconds long; a
 /// re-enrollment may have to wait two minutes, and then another for its pod.
@@ -132,9 +132,8 @@ impl World {
         if set.metadata.deletion_timestamp.is_some() {
             return Some("the set is still there".to_owned());
         }
-        let wished = set.spec.replicas;
-        for ordinal in 0..wished {
-            let name = self.member(ordinal);
+        let wished = self.wished_members(set);
+        for name in wished.clone() {
             let Some(running) = self.kube.pods.get(&name) else {
                 return Some(format!("{name} has no pod"));
             };
@@ -175,8 +174,8 @@ impl World {
             }
             if let Some(revision) = self
                 .kube
-                .stateful_set
-                .as_ref()
+                .stateful_sets
+                .get(&self.workload_of(&name))
                 .and_then(|set| set.status.as_ref()?.update_revision.clone())
             {
                 let has = running
@@ -190,13 +189,13 @@ impl World {
                 }
             }
         }
-        if let Some(workload) = &self.kube.stateful_set {
+        for workload in self.kube.stateful_sets.values() {
             let observed = workload
                 .status
                 .as_ref()
                 .and_then(|status| status.observed_generation);
             if observed != workload.metadata.generation {
-                return Some("the StatefulSet is not observed yet".to_owned());
+                return Some("a StatefulSet is not observed yet".to_owned());
             }
         }
         let status = set.status.clone().unwrap_or_default();
@@ -213,15 +212,24 @@ impl World {
         if tokens.is_some_and(|keys| keys.values().any(Option::is_some)) {
             return Some("a used token is left".to_owned());
         }
-        let pods = i32::try_from(self.kube.pods.len()).unwrap_or(i32::MAX);
-        let services = i32::try_from(self.kube.services.len()).unwrap_or(i32::MAX);
-        let edge_routers = i32::try_from(self.kube.edge_routers.len()).unwrap_or(i32::MAX);
-        if (pods, services, edge_routers) != (wished, wished, wished) {
+        let pods = self.kube.pods.len();
+        let services = self.kube.services.len();
+        let edge_routers = self.kube.edge_routers.len();
+        let workloads = self.kube.stateful_sets.len();
+        let count = wished.len();
+        if (pods, services, edge_routers) != (count, count, count) {
             return Some(format!(
-                "{pods} pods, {services} Services and {edge_routers} EdgeRouters for {wished} members"
+                "{pods} pods, {services} Services and {edge_routers} EdgeRouters for {count} members"
             ));
         }
-        self.left_on_network(wished)
+        let own = self.spec.effective_topology().is_per_member();
+        if own && workloads != count {
+            return Some(format!("{workloads} workloads for {count} members"));
+        }
+        if !set.status.iter().all(|status| status.nodes_gone.is_empty()) {
+            return Some("a node is still waited for".to_owned());
+        }
+        self.left_on_network(&wished)
     }
 
     /// What is left after a deletion.
@@ -233,7 +241,7 @@ impl World {
             ("Services", kube.services.len()),
             ("ConfigMaps", kube.config_maps.len()),
             ("other objects", kube.extras.len()),
-            ("StatefulSets", usize::from(kube.stateful_set.is_some())),
+            ("StatefulSets", kube.stateful_sets.len()),
             (
                 "Secrets",
                 usize::from(kube.tokens.is_some())
@@ -250,18 +258,16 @@ impl World {
         if !keeps && !kube.claims.is_empty() {
             return Some(format!("{} claims are left", kube.claims.len()));
         }
-        self.left_on_network(0)
+        self.left_on_network(&[])
     }
 
-    fn left_on_network(&self, wished: i32) -> Option<String> {
+    fn left_on_network(&self, wished: &[String]) -> Option<String> {
         if self.retained || self.spec.deletion_policy == DeletionPolicy::Retain {
             return None;
         }
         let surplus = self.ziti.routers.values().filter(|router| {
             let name = router.entity.tags.get(names::TAG_NAME);
-            name.is_some_and(|name| {
-                ordinal(&self.set_name, name).is_none_or(|ordinal| ordinal >= wished)
-            })
+            name.is_some_and(|name| !wished.contains(name))
         });
         surplus
             .map(|router| router.entity.name.clone())
@@ -300,8 +306,7 @@ impl World {
             )
         });
         self.settings = upgraded;
-        for ordinal in 0..object.spec.replicas {
-            let name = self.member(ordinal);
+        for name in self.wished_members(&object) {
             self.reconcile_edge_router(&name, None, true);
         }
         let after = (self.kube.version(), self.ziti.writes);
