@@ -57,6 +57,10 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "0.0.0.0:8081")]
     pub(crate) health_address: std::net::SocketAddr,
 
+    /// Whether the cluster's nodes may be read, as topology `PerNode` needs.
+    #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
+    pub(crate) nodes: bool,
+
     /// How many objects of a kind are worked on at the same time.
     #[arg(long, default_value_t = 8)]
     pub(crate) concurrency: u16,

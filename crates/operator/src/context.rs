@@ -23,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) leadership: Leadership,
     pub(crate) stores: Stores,
     pub(crate) backoff: Backoff,
+    /// Whether the cluster's nodes may be read.
+    pub(crate) reads_nodes: bool,
 }
 
 /// What the watches of our own kinds have seen. Never the ground for

@@ -14,6 +14,7 @@ mod io;
 mod leader;
 mod network;
 mod networks;
+mod nodes;
 mod picture;
 mod poller;
 mod problem;

@@ -6,9 +6,10 @@ use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::leader::{Candidate, Leadership};
 use crate::networks::{Networks, Wakers};
-use crate::{edge_router, network, set};
+use crate::{edge_router, network, nodes, set};
 use anyhow::{Context as _, Result};
 use api::edge_router::Enrollment;
+use api::router::Topology;
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names};
 use futures::StreamExt;
 use futures::future::join_all;
@@ -22,6 +23,7 @@ use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use plan::Settings;
 use plan::set::extra::KINDS;
+use plan::set::roster::member_of;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,6 +147,7 @@ async fn controllers(
             client: client.clone(),
             namespace,
             concurrency: args.concurrency,
+            reads_nodes: args.nodes,
         };
         scope.run(
             settings.clone(),
@@ -162,6 +165,7 @@ struct Scope {
     client: Client,
     namespace: Option<String>,
     concurrency: u16,
+    reads_nodes: bool,
 }
 
 impl Scope {
@@ -210,6 +214,7 @@ impl Scope {
             networks,
             events,
             leadership,
+            reads_nodes: self.reads_nodes,
             backoff: Backoff::default(),
             stores,
         });
@@ -262,8 +267,9 @@ impl Scope {
         Controller::new(self.api::<EdgeRouter>(), ours())
             .with_config(self.config())
             .watches(self.api::<PartialObjectMeta<Pod>>(), ours(), |pod| {
-                let namespace = pod.namespace()?;
-                Some(ObjectRef::new(&pod.name_any()).within(&namespace))
+                let labels = pod.labels();
+                let member = member_of(labels.get(names::LABEL_SET)?, pod.meta())?;
+                Some(ObjectRef::new(&member).within(&pod.namespace()?))
             })
     }
 
@@ -326,6 +332,14 @@ impl Scope {
         let ours = || watcher::Config::default().labels(names::LABEL_SET);
         let (secrets, networks) = (context.clone(), context.clone());
         // A kind that a cluster may lack is not watched, but read with the rest.
+        let controller = if self.reads_nodes {
+            let sets = context.clone();
+            let wanted = nodes::changes(self.client.clone())
+                .flat_map(move |()| futures::stream::iter(by_node(&sets.stores.routers)));
+            controller.reconcile_on(wanted)
+        } else {
+            controller
+        };
         let always = KINDS.iter().filter(|kind| !kind.optional);
         always
             .fold(controller, |controller, kind| {
@@ -408,6 +422,14 @@ impl Scope {
 /// Run a controller to its end. What reconciles return was dealt with there.
 async fn drain<T>(controller: impl futures::Stream<Item = T>) {
     controller.for_each(|_| std::future::ready(())).await;
+}
+
+/// The sets that follow the nodes of the cluster.
+fn by_node(store: &Store<ZitiRouter>) -> Vec<ObjectRef<ZitiRouter>> {
+    let all = store.state().into_iter();
+    all.filter(|set| set.spec.effective_topology() == Topology::PerNode)
+        .map(|set| ObjectRef::from_obj(set.as_ref()))
+        .collect()
 }
 
 fn of_set(metadata: &kube::core::ObjectMeta) -> Option<ObjectRef<ZitiRouter>> {

@@ -55,7 +55,8 @@ pub(super) async fn apply(
             claim(context, object, er.as_ref(), &observed.edge_routers).await?;
         }
         Step::ApplyStatefulSet(set) => {
-            let before = observed.stateful_set.as_ref();
+            let named = |before: &&StatefulSet| before.metadata.name == set.metadata.name;
+            let before = observed.stateful_sets.iter().find(named);
             claim(
                 context,
                 object,
@@ -70,14 +71,15 @@ pub(super) async fn apply(
                     .unwrap_or(0)
             };
             let (had, has) = (before.map_or(0, replicas), replicas(set));
-            info!(router = path, had, has, "applied the StatefulSet");
+            let workload = set.name_any();
+            info!(router = path, workload, had, has, "applied a StatefulSet");
             if had != has {
                 context
                     .events
                     .done(
                         object,
                         "Scaled",
-                        format!("runs {has} members now, {had} before"),
+                        format!("StatefulSet {workload} runs {has} members now, {had} before"),
                     )
                     .await;
             }
@@ -99,8 +101,8 @@ pub(super) async fn apply(
                 .done(object, "PodReplaced", format!("replaced pod {name}: {why}"))
                 .await;
         }
-        Step::DeleteStatefulSet { uid } => {
-            delete::<StatefulSet>(context, &namespace, &name, Some(uid)).await?;
+        Step::DeleteStatefulSet { name, uid } => {
+            delete::<StatefulSet>(context, &namespace, name, Some(uid)).await?;
         }
         Step::DeleteEdgeRouter { name, uid } => {
             delete::<EdgeRouter>(context, &namespace, name, Some(uid)).await?;

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::edge_router::digest_of;
 use crate::io;
 use crate::problem::Error;
+use api::router::Topology;
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names, reasons};
 use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -17,6 +18,7 @@ use plan::Settings;
 use plan::conditions;
 use plan::edge_router::Problem;
 use plan::set::extra::KINDS;
+use plan::set::roster::Node;
 use plan::set::{Facts, Network, TokensSecret};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -27,7 +29,8 @@ use std::fmt::Debug;
 pub(super) struct Observed {
     pub(super) network: Network,
     pub(super) edge_routers: Vec<EdgeRouter>,
-    pub(super) stateful_set: Option<StatefulSet>,
+    pub(super) stateful_sets: Vec<StatefulSet>,
+    pub(super) nodes: Option<Vec<Node>>,
     pub(super) services: Vec<Service>,
     pub(super) config_maps: Vec<ConfigMap>,
     pub(super) extras: Vec<DynamicObject>,
@@ -41,17 +44,11 @@ pub(super) struct Observed {
 pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Observed, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
-    let client = || context.client.clone();
     let by_label = ListParams::default().labels(&format!("{}={name}", names::LABEL_SET));
 
-    // First the StatefulSet, then the pods: a pod that is not there was not
+    // First the StatefulSets, then the pods: a pod that is not there was not
     // wanted either.
-    let sets: Api<StatefulSet> = Api::namespaced(client(), &namespace);
-    let stateful_set = sets
-        .get_opt(&name)
-        .await
-        .map_err(Error::kubernetes("reading", format!("StatefulSet {name}")))?;
-    let stateful_set = stateful_set.filter(|set| set.labels().get(names::LABEL_SET) == Some(&name));
+    let stateful_sets = list::<StatefulSet>(context, &namespace, &by_label).await?;
     let pods = list::<Pod>(context, &namespace, &by_label).await?;
     let (edge_routers, services, config_maps, claims, secrets, extras) = tokio::try_join!(
         list::<EdgeRouter>(context, &namespace, &by_label),
@@ -74,7 +71,8 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
     Ok(Observed {
         network,
         edge_routers,
-        stateful_set,
+        stateful_sets,
+        nodes: nodes(context, object).await?,
         services,
         config_maps,
         extras,
@@ -128,7 +126,8 @@ impl Observed {
             settings,
             network: self.network.clone(),
             edge_routers: self.edge_routers.clone(),
-            stateful_set: self.stateful_set.clone(),
+            stateful_sets: self.stateful_sets.clone(),
+            nodes: self.nodes.clone(),
             services: self.services.clone(),
             config_maps: self.config_maps.clone(),
             extras: self.extras.clone(),
@@ -162,6 +161,24 @@ where
         format!("{} of {namespace}", K::plural(&())),
     ))?;
     Ok(listed.items)
+}
+
+/// The cluster's nodes, where the topology is by node and they may be read.
+async fn nodes(context: &Context, object: &ZitiRouter) -> Result<Option<Vec<Node>>, Error> {
+    let asked = object.spec.effective_topology() == Topology::PerNode;
+    if !asked || !context.reads_nodes {
+        return Ok(None);
+    }
+    let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(context.client.clone());
+    let listed = api
+        .list_metadata(&ListParams::default())
+        .await
+        .map_err(Error::kubernetes("listing", "nodes".to_owned()))?;
+    let nodes = listed.items.into_iter().map(|node| Node {
+        name: node.name_any(),
+        labels: node.metadata.labels.unwrap_or_default(),
+    });
+    Ok(Some(nodes.collect()))
 }
 
 /// Objects of the kinds that only some sets have. A list leaves out what kind its

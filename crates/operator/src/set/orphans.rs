@@ -10,7 +10,7 @@ use api::{EdgeRouter, ZitiRouter, names};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::Api;
+use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 use plan::set::{Step, release_orphan};
 use std::sync::Arc;
@@ -41,19 +41,20 @@ pub(crate) async fn reconcile(
     {
         return Ok(Action::await_change());
     }
-    // The StatefulSet before the pod: a pod that is not there was not wanted
+    // The StatefulSets before the pods: a pod that is not there was not wanted
     // either.
+    let of_set = ListParams::default().labels(&format!("{}={set}", names::LABEL_SET));
     let workloads: Api<StatefulSet> = Api::namespaced(client(), &namespace);
-    let workload = workloads.get_opt(set).await;
-    let workload = workload.map_err(Error::kubernetes("reading", format!("StatefulSet {set}")))?;
+    let listing = |what: &str| Error::kubernetes("listing", format!("{what} of {set}"));
+    let workloads = workloads.list(&of_set).await;
+    let workloads = workloads.map_err(listing("StatefulSets"))?.items;
     let pods: Api<Pod> = Api::namespaced(client(), &namespace);
-    let pod = pods.get_opt(&member).await;
-    let pod = pod.map_err(Error::kubernetes("reading", format!("Pod {member}")))?;
+    let pods = pods.list(&of_set).await.map_err(listing("pods"))?.items;
     if let Some(Step::ReleaseInUse {
         resource_version,
         finalizers,
         ..
-    }) = release_orphan(&object, workload.as_ref(), pod.as_slice())
+    }) = release_orphan(&object, &workloads, &pods)
     {
         let api: Api<EdgeRouter> = Api::namespaced(client(), &namespace);
         let manager = names::FIELD_MANAGER_ROUTER;

@@ -2,6 +2,7 @@
 
 use super::{Facts, Network};
 use crate::edge_router::Problem;
+use api::router::Topology;
 use api::{ZitiRouter, reasons};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -27,6 +28,12 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         return Some(Problem::new(
             reasons::NO_CREDENTIAL,
             "the ZitiNetwork has no credential, so no router can be registered: set its spec.credential, or provide the tokens",
+        ));
+    }
+    if spec.effective_topology() == Topology::PerNode && facts.nodes.is_none() {
+        return Some(Problem::new(
+            reasons::FORBIDDEN,
+            "topology PerNode needs to know the cluster's nodes, which this operator may not read: install its chart with rbac.nodes=true",
         ));
     }
     let named = [
