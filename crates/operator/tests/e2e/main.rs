@@ -23,5 +23,6 @@ mod rollout;
 mod scaling;
 mod stage;
 mod steady_state;
+mod topologies;
 mod watch;
 mod ziti_network;
