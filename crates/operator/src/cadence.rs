@@ -20,7 +20,7 @@ const AFTERMATH: Duration = Duration::from_secs(2);
 pub(crate) struct Cadence {
     /// Something is pending that only the network can tell.
     pub(crate) closely: bool,
-    /// An event stream is open.
+    /// The event stream tells what happens.
     pub(crate) streamed: bool,
     /// When something was last said to have happened.
     pub(crate) hinted: Option<Instant>,

@@ -352,7 +352,7 @@ impl Network {
         }
     }
 
-    /// Whether an event stream is open.
+    /// Whether the event stream tells what happens.
     pub(crate) fn streams(&self, streamed: bool) {
         lock(&self.state).streamed = streamed;
     }

@@ -16,6 +16,10 @@ use ziti::events::{EventStream, EventsError};
 /// How long after an event the list is looked at: routers come and go in
 /// groups, and a row follows its event.
 const SETTLE: Duration = Duration::from_millis(50);
+/// How long the lists go on by the clock after a stream was opened again. A
+/// controller that has restarted shows its routers as offline until they are
+/// back, and an outage of the controller shall cost no write for each router.
+const CALM: Duration = Duration::from_secs(30);
 /// The first pause after a stream broke; the next ones double.
 const FIRST: Duration = Duration::from_secs(1);
 /// The longest pause after a stream broke.
@@ -27,6 +31,7 @@ const REFUSED: Duration = Duration::from_mins(5);
 pub(crate) async fn run(context: Arc<Context>, network: Arc<Network>) {
     let mut turned = network.turned.subscribe();
     let mut failures = 0;
+    let mut calm = Duration::ZERO;
     while context.networks.contains(&network) {
         let Access::Full(connection, _) = network.access(true) else {
             wait(&mut turned).await;
@@ -34,10 +39,11 @@ pub(crate) async fn run(context: Arc<Context>, network: Arc<Network>) {
         };
         let begun = Instant::now();
         let ended = tokio::select! {
-            error = follow(&network, &connection) => Some(error),
+            error = follow(&network, &connection, calm) => Some(error),
             () = until_other(&context, &network, &connection, &mut turned) => None,
         };
         network.streams(false);
+        calm = CALM;
         let Some(error) = ended else { continue };
         if begun.elapsed() > LONGEST {
             failures = 0;
@@ -89,25 +95,24 @@ async fn until_other(
     }
 }
 
-/// Pass hints on until the stream ends.
-async fn follow(network: &Network, connection: &Connection) -> EventsError {
+/// Open the stream, and pass hints on until it ends.
+async fn follow(network: &Network, connection: &Connection, calm: Duration) -> EventsError {
     match connection.client.events().await {
         Ok(stream) => {
             debug!(network = network.key.1, "the event stream is open");
-            network.streams(true);
-            // Nothing is replayed, so what happened before is looked at now.
-            network.hint();
-            pass_on(network, stream).await
+            pass_on(network, stream, Instant::now() + calm).await
         }
         Err(error) => error,
     }
 }
 
-async fn pass_on(network: &Network, mut stream: EventStream) -> EventsError {
-    let mut settled: Option<Instant> = None;
+async fn pass_on(network: &Network, mut stream: EventStream, calm: Instant) -> EventsError {
+    // When the next hint is due. The first is without an event: nothing is
+    // replayed, so what happened before must be looked at.
+    let mut due = Some(calm);
     loop {
         let settling = async {
-            match settled {
+            match due {
                 Some(at) => sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -124,13 +129,14 @@ async fn pass_on(network: &Network, mut stream: EventStream) -> EventsError {
                         "an event"
                     );
                     if ours {
-                        settled.get_or_insert(Instant::now() + SETTLE);
+                        due.get_or_insert(Instant::now() + SETTLE);
                     }
                 }
                 Err(error) => return error,
             },
             () = settling => {
-                settled = None;
+                due = None;
+                network.streams(true);
                 network.hint();
             }
         }

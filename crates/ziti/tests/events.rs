@@ -64,14 +64,18 @@ async fn the_coming_and_going_of_a_router_is_told() {
     let listed = client.edge_routers(&Filter::all()).await.unwrap();
     assert!(!listed.items[0].is_online);
 
-    // The end of the controller is the end of the stream; the next one needs no other client.
-    controller.restart().await.unwrap();
-    let error = next(&mut stream).await.unwrap_err();
-    assert!(matches!(error, EventsError::Ended { .. }), "{error}");
-    let mut stream = client.events().await.unwrap();
+    // The end of the controller is the end of the stream, and of no router. The next stream needs
+    // no other client.
     let _router = LocalRouter::start(dir.path(), RouterOptions::default()).unwrap();
     let event = next(&mut stream).await.unwrap();
     assert_eq!(event, told(&id, RouterChange::Online));
+    controller.stop().unwrap();
+    let error = next(&mut stream).await.unwrap_err();
+    assert!(matches!(error, EventsError::Ended { .. }), "{error}");
+    let error = client.events().await.unwrap_err();
+    assert!(!error.is_refusal(), "{error}");
+    controller.restart().await.unwrap();
+    client.events().await.unwrap();
 }
 
 #[tokio::test]

@@ -12,9 +12,9 @@
 //! So an event is a hint to look, and silence says nothing.
 //!
 //! **Changes of entities are not subscribed to**, though there are events for them: the controller
-//! writes those into the stream in the middle of its own transaction, so a reader that stands still
-//! would hold up every write to the network; and they carry whole rows, tokens included. The coming
-//! and going of routers is told from a task of its own.
+//! puts those into the stream's buffer from within its own transaction, so a reader that stands still
+//! would hold up every write to the network once the buffer is full; and they carry whole rows. The
+//! coming and going of routers is told from a task of its own.
 
 mod frame;
 
