@@ -13,10 +13,12 @@ pub mod edge_router;
 pub mod names;
 pub mod reasons;
 pub mod router;
+pub mod router_drain;
 pub mod schema;
 pub mod ziti_network;
 
 pub use edge_router::{EdgeRouter, EdgeRouterSpec, EdgeRouterStatus};
+pub use router_drain::Drain;
 pub use router::{ZitiRouter, ZitiRouterSpec, ZitiRouterStatus};
 pub use ziti_network::{ZitiNetwork, ZitiNetworkSpec, ZitiNetworkStatus};
 

@@ -1,6 +1,6 @@
 //! `ZitiRouter`: a set of running routers.
 
-use crate::{AdoptionPolicy, DeletionPolicy, NetworkRef, SecretRef};
+use crate::{AdoptionPolicy, DeletionPolicy, Drain, NetworkRef, SecretRef};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -121,6 +121,10 @@ pub struct ZitiRouterSpec {
     /// Resources of the router container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+
+    /// What a router does before its pod goes.
+    #[serde(default)]
+    pub drain: Drain,
 
     /// What becomes of the routers on the network when this object is deleted
     /// or scaled down.

@@ -19,6 +19,7 @@ mod ownership;
 mod pod;
 pub mod render;
 mod rollout;
+pub mod sidecar;
 mod status;
 mod teardown;
 mod validate;

@@ -1,20 +1,20 @@
-//! The pods of a set, as they should be: an init container that enrolls, and the
-//! stock router. Only `render` asks for them.
+//! The pods of a set, as they should be: an init container that enrolls, the
+//! stock router, and the sidecar beside it (`sidecar`). Only `render` asks for them.
 
 use super::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE, dns_names, ip_addresses};
 use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER, labels};
 use super::render::{namespace, set_name};
+use super::sidecar::{AGENT, grace_period, readiness, sidecar_container, until_drained};
 use super::{Facts, Network};
 use api::{ZitiRouter, names};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
-    EnvVarSource, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, TCPSocketAction,
+    EnvVarSource, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext,
     Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// User and group of the stock router image, which own the identity.
 const ROUTER_USER: i64 = 2171;
@@ -38,8 +38,12 @@ pub(super) fn pod_template(
             ..ObjectMeta::default()
         }),
         spec: Some(PodSpec {
-            init_containers: Some(vec![enroll_container(facts, agent_image)]),
+            init_containers: Some(vec![
+                enroll_container(facts, agent_image),
+                sidecar_container(object, agent_image),
+            ]),
             containers: vec![router_container(object, router_image)],
+            termination_grace_period_seconds: Some(grace_period(object)),
             // A router asks nothing of the Kubernetes API.
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
@@ -95,7 +99,7 @@ fn pod_name_env() -> Vec<EnvVar> {
     }]
 }
 
-fn restricted() -> SecurityContext {
+pub(super) fn restricted() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),
@@ -107,7 +111,7 @@ fn restricted() -> SecurityContext {
     }
 }
 
-fn mount(name: &str, path: &str) -> VolumeMount {
+pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -154,7 +158,7 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
     Container {
         name: ENROLL_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
-        command: Some(vec!["/usr/local/bin/ziti-agent".to_owned()]),
+        command: Some(vec![AGENT.to_owned()]),
         args: Some(args),
         env: Some(pod_name_env()),
         resources: Some(ResourceRequirements {
@@ -191,7 +195,6 @@ fn router_container(object: &ZitiRouter, image: &str) -> Container {
         protocol: Some("TCP".to_owned()),
         ..ContainerPort::default()
     };
-    let edge_port = i32::from(object.spec.edge.port);
     Container {
         name: ROUTER_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
@@ -204,17 +207,8 @@ fn router_container(object: &ZitiRouter, image: &str) -> Container {
         ]),
         resources: object.spec.resources.clone(),
         security_context: Some(restricted()),
-        // Local on purpose: a controller that is away must not unpublish
-        // routers that still forward.
-        readiness_probe: Some(Probe {
-            tcp_socket: Some(TCPSocketAction {
-                port: IntOrString::Int(edge_port),
-                host: None,
-            }),
-            period_seconds: Some(2),
-            failure_threshold: Some(3),
-            ..Probe::default()
-        }),
+        readiness_probe: Some(readiness()),
+        lifecycle: until_drained(object),
         volume_mounts: Some(vec![
             mount("identity", IDENTITY_DIR),
             VolumeMount {

@@ -133,6 +133,7 @@ impl World {
                     when_scaled: policy(script.keep_volumes.1),
                 },
                 resources: None,
+                drain: api::Drain::default(),
                 deletion_policy: if script.retain {
                     DeletionPolicy::Retain
                 } else {
