@@ -240,11 +240,7 @@ fn frame(content_type: i32, sequence: i32, body: &[u8]) -> Vec<u8> {
 }
 
 /// Reads messages until the answer to `sequence` comes.
-async fn answer(
-    stream: &mut UnixStream,
-    sequence: i32,
-    what: &str,
-) -> Result<String, SocketError> {
+async fn answer(stream: &mut UnixStream, sequence: i32, what: &str) -> Result<String, SocketError> {
     let io = ExchangeSnafu { what };
     loop {
         let mut start = [0; HEADER_LENGTH];
@@ -257,7 +253,10 @@ async fn answer(
             return StrangeSnafu { why }.fail();
         };
         let why = "it is too long";
-        ensure!(headers <= MAX_LENGTH && body <= MAX_LENGTH, StrangeSnafu { why });
+        ensure!(
+            headers <= MAX_LENGTH && body <= MAX_LENGTH,
+            StrangeSnafu { why }
+        );
         let mut data = vec![0; headers + body];
         stream.read_exact(&mut data).await.context(io)?;
         let (headers, body) = data.split_at(headers);

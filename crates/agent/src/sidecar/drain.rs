@@ -87,7 +87,10 @@ impl Drain {
         match drained {
             Ok(Ok(())) => info!(took, "drained: no circuit begins or ends here"),
             Ok(Err(error)) => warn!(%error, took, "cannot drain"),
-            Err(_) => info!(took, "the time to drain is over, and there are circuits still"),
+            Err(_) => info!(
+                took,
+                "the time to drain is over, and there are circuits still"
+            ),
         }
         self.stage.send_replace(Stage::Over);
     }

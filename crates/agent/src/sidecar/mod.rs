@@ -171,10 +171,7 @@ async fn drain_on_request(sidecar: &Arc<Sidecar>, hooks: &UnixListener) {
             Ok((hook, _)) => {
                 let sidecar = Arc::clone(sidecar);
                 tokio::spawn(async move {
-                    sidecar
-                        .drain
-                        .run(&sidecar.router_tmp, &sidecar.latch)
-                        .await;
+                    sidecar.drain.run(&sidecar.router_tmp, &sidecar.latch).await;
                     drop(hook);
                 });
             }

@@ -33,9 +33,8 @@ impl Expiry {
     /// What the network shows; where it shows no certificate, what the pod says
     /// of the one with the same fingerprint.
     pub(super) fn of(entity: &Entity, agent: Option<&AgentReport>) -> Option<Self> {
-        let same = agent.filter(|agent| {
-            agent.fingerprint.is_some() && agent.fingerprint == entity.fingerprint
-        });
+        let same = agent
+            .filter(|agent| agent.fingerprint.is_some() && agent.fingerprint == entity.fingerprint);
         let reported = same.and_then(|agent| agent.not_after.as_ref());
         entity
             .certificate_expiry
