@@ -99,3 +99,81 @@ impl Expiry {
             .clamp(SignedDuration::from_secs(1), LOOK_AGAIN)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_000_000).unwrap()
+    }
+
+    fn in_hours(hours: i64) -> Timestamp {
+        now() + SignedDuration::from_hours(hours)
+    }
+
+    fn judged(expiry: Expiry) -> (Truth, &'static str) {
+        let (truth, reason, message) = expiry.judge(now());
+        assert!(message.contains(&expiry.time().to_string()), "{message}");
+        (truth, reason)
+    }
+
+    #[test]
+    fn it_warns_when_a_renewal_is_overdue_and_not_before() {
+        let valid = (Truth::False, reasons::CERTIFICATE_VALID);
+        let expiring = (Truth::True, reasons::CERTIFICATE_EXPIRING);
+        let expired = (Truth::True, reasons::CERTIFICATE_EXPIRED);
+        for (hours, wanted) in [
+            (365 * 24, valid),
+            // The router renews at this moment.
+            (7 * 24, valid),
+            (6 * 24, expiring),
+            (1, expiring),
+            (0, expired),
+            (-1, expired),
+        ] {
+            assert_eq!(judged(Expiry::Present(in_hours(hours))), wanted, "{hours}");
+        }
+    }
+
+    #[test]
+    fn a_report_that_a_renewal_may_have_overtaken_is_no_alarm() {
+        let at_start = |hours| judged(Expiry::AtStart(in_hours(hours)));
+        assert_eq!(at_start(7 * 24).0, Truth::False);
+        assert_eq!(at_start(24), (Truth::Unknown, reasons::UNKNOWN));
+        assert_eq!(at_start(-24), (Truth::Unknown, reasons::UNKNOWN));
+    }
+
+    #[test]
+    fn the_network_knows_of_a_renewal_that_the_pod_has_not_reported() {
+        let agent = AgentReport {
+            fingerprint: Some("old".into()),
+            not_after: Some(Time(in_hours(1))),
+            ..AgentReport::default()
+        };
+        let mut entity = Entity {
+            fingerprint: Some("new".into()),
+            ..Entity::default()
+        };
+        assert_eq!(Expiry::of(&entity, Some(&agent)), None);
+        entity.certificate_expiry = Some(in_hours(9000));
+        let renewed = Expiry::Present(in_hours(9000));
+        assert_eq!(Expiry::of(&entity, Some(&agent)), Some(renewed));
+        // Where the network does not show the certificate, the same fingerprint is the same one.
+        entity.certificate_expiry = None;
+        entity.fingerprint = Some("old".into());
+        let reported = Expiry::Present(in_hours(1));
+        assert_eq!(Expiry::of(&entity, Some(&agent)), Some(reported));
+        assert_eq!(Expiry::of(&Entity::default(), None), None);
+    }
+
+    #[test]
+    fn it_looks_again_when_the_judgement_changes_and_once_a_day() {
+        let again = |hours| Expiry::Present(in_hours(hours)).look_again(now());
+        assert_eq!(again(9000), LOOK_AGAIN);
+        assert_eq!(again(6 * 24 + 2), SignedDuration::from_hours(2));
+        assert_eq!(again(3), SignedDuration::from_hours(3));
+        assert_eq!(again(-3), LOOK_AGAIN);
+    }
+}
