@@ -13,6 +13,7 @@
 )]
 mod data_path;
 mod healing;
+mod leaving;
 mod objects;
 mod operator;
 mod outage;
