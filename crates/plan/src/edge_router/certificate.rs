@@ -9,9 +9,9 @@
 //! once a year, for nothing.
 
 use super::Entity;
-use crate::conditions::Truth;
+use crate::conditions::{Conditions, Truth};
 use api::edge_router::AgentReport;
-use api::reasons;
+use api::reasons::{self, types};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// How long before its end a certificate should have been renewed: the router
@@ -19,6 +19,21 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 pub const RENEWED_BY: SignedDuration = SignedDuration::from_hours(6 * 24);
 /// Timers of more than two years cannot be had, and a look costs nothing.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_hours(24);
+
+/// Sets `CertificateExpiring`; `None` where there is no certificate, or nobody
+/// says. Returns after what time it may be otherwise.
+pub(super) fn tell(expiry: Option<Expiry>, conditions: &mut Conditions) -> Option<SignedDuration> {
+    let type_ = types::CERTIFICATE_EXPIRING;
+    let now = conditions.now();
+    if let Some(expiry) = expiry {
+        let (truth, reason, message) = expiry.judge(now);
+        conditions.set(type_, truth, reason, message);
+    } else if conditions.get(type_).is_some() {
+        let message = "the router has no certificate now";
+        conditions.set(type_, Truth::Unknown, reasons::PENDING, message);
+    }
+    expiry.map(|expiry| expiry.look_again(now))
+}
 
 /// The end of a certificate, and who says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +70,7 @@ impl Expiry {
     }
 
     /// What `CertificateExpiring` says.
-    pub(super) fn judge(self, now: Timestamp) -> (Truth, &'static str, String) {
+    fn judge(self, now: Timestamp) -> (Truth, &'static str, String) {
         let time = self.time();
         let left = time.duration_since(now);
         match self {
@@ -89,7 +104,7 @@ impl Expiry {
     }
 
     /// When the judgement may be another.
-    pub(super) fn look_again(self, now: Timestamp) -> SignedDuration {
+    fn look_again(self, now: Timestamp) -> SignedDuration {
         let left = self.time().duration_since(now);
         let until = [left.saturating_sub(RENEWED_BY), left]
             .into_iter()

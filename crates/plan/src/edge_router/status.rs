@@ -1,7 +1,7 @@
 //! Puts the facts about one router into words: the status being drafted while
 //! the decision is taken.
 
-use super::certificate::Expiry;
+use super::certificate::{self, Expiry};
 use super::{
     Entity, Facts, LATE_COMMIT, NetworkFacts, Plan, Problem, SecretFacts, Step, UNREGISTERED, View,
 };
@@ -205,15 +205,8 @@ impl Draft {
     /// nobody says.
     fn certificate(&mut self, expiry: Option<Expiry>) {
         self.status.certificate_expiry = expiry.map(|expiry| Time(expiry.time()));
-        let type_ = types::CERTIFICATE_EXPIRING;
-        if let Some(expiry) = expiry {
-            let (truth, reason, message) = expiry.judge(self.now());
-            self.conditions.set(type_, truth, reason, message);
-            self.look_again(expiry.look_again(self.now()));
-        } else if self.conditions.get(type_).is_some() {
-            let message = "the router has no certificate now";
-            self.conditions
-                .set(type_, Truth::Unknown, reasons::PENDING, message);
+        if let Some(again) = certificate::tell(expiry, &mut self.conditions) {
+            self.look_again(again);
         }
     }
 
