@@ -108,6 +108,21 @@ pub enum ExposeType {
     None,
 }
 
+impl Expose {
+    /// The type as it is written.
+    pub fn type_name(&self) -> &'static str {
+        match self.type_ {
+            ExposeType::ClusterIP => "ClusterIP",
+            ExposeType::NodePort => "NodePort",
+            ExposeType::LoadBalancer => "LoadBalancer",
+            ExposeType::Ingress => "Ingress",
+            ExposeType::TlsRoute => "TLSRoute",
+            ExposeType::HostPort => "HostPort",
+            ExposeType::None => "None",
+        }
+    }
+}
+
 /// Whether nodes without the member pass traffic on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TrafficPolicy {

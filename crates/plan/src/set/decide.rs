@@ -6,11 +6,12 @@ use super::member::{Member, current_replicas, members, stateful_set_is_observed,
 use super::ownership::{Owners, object_is_old, owners};
 use super::validate::duplicated;
 use super::{
-    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, render, rollout, service,
-    status, teardown, validate, workload,
+    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, per_member, reach, render,
+    rollout, service, status, teardown, validate, workload,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use std::collections::BTreeSet;
 
 /// Decide what to do for a `ZitiRouter`, and what to say of it.
@@ -52,13 +53,13 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     let withheld = withheld(facts);
     services(facts, &members, &mut steps);
-    let config_map = configuration(facts, &mut steps);
+    let config_map = configuration(facts, &members, &mut steps);
     provided_copy(facts, &mut steps);
     edge_routers(facts, &members, &withheld, &mut steps);
     reports(facts, &members, &mut steps);
     tokens(facts, &members, &withheld, &mut steps);
     workload(facts, &members, &withheld, &config_map, &mut steps);
-    removals(facts, &members, &mut steps);
+    removals(facts, &members, &config_map, &mut steps);
     extra::plan(facts, &mut steps);
     let mut plan = status::running(facts, &members, &withheld, steps);
     if !facts.waiting_tokens.is_empty() {
@@ -87,30 +88,44 @@ fn wanted<'a>(facts: &'a Facts, members: &'a [Member<'a>]) -> impl Iterator<Item
 }
 
 fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
-    for member in wanted(facts, members) {
-        let service = service::service(facts.object, &member.name);
-        if !member
-            .service
-            .is_some_and(|actual| is_applied(&service, actual))
-        {
-            steps.push(Step::ApplyService(Box::new(service)));
+    let of_members = wanted(facts, members).flat_map(|member| {
+        let own = service::service(facts.object, &member.name);
+        let exposing = service::exposing(facts.object, &member.name, member.ordinal);
+        std::iter::once(own).chain(exposing)
+    });
+    let of_members: Vec<Service> = of_members.collect();
+    let actual = |name: &Option<String>| {
+        let mut services = facts.services.iter();
+        services.find(|service| service.metadata.name == *name)
+    };
+    for service in &of_members {
+        if !actual(&service.metadata.name).is_some_and(|actual| is_applied(service, actual)) {
+            steps.push(Step::ApplyService(Box::new(service.clone())));
+        }
+    }
+    for service in &facts.services {
+        let name = &service.metadata.name;
+        let is_wanted = || of_members.iter().any(|one| one.metadata.name == *name);
+        let going = service.metadata.deletion_timestamp.is_some();
+        if !going && service::is_surplus(service, facts, members) && !is_wanted() {
+            steps.push(Step::DeleteService {
+                name: name.clone().unwrap_or_default(),
+            });
         }
     }
 }
 
-/// The configuration, and the old ones that no pod uses any more. Returns its
-/// name.
-fn configuration(facts: &Facts, steps: &mut Vec<Step>) -> String {
-    let config_map = render::config_map(facts.object);
-    let name = config_map.metadata.name.clone().unwrap_or_default();
+/// The configuration, and the old ones that no pod uses any more.
+fn configuration(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) -> ConfigMap {
+    let config_map = per_member::config_map(facts, members);
     if !facts
         .config_maps
         .iter()
         .any(|actual| is_applied(&config_map, actual))
     {
-        steps.push(Step::ApplyConfigMap(Box::new(config_map)));
+        steps.push(Step::ApplyConfigMap(Box::new(config_map.clone())));
     }
-    name
+    config_map
 }
 
 fn provided_copy(facts: &Facts, steps: &mut Vec<Step>) {
@@ -141,7 +156,11 @@ fn edge_routers(
         match member.edge_router {
             // Creating it mints its token, so it waits for the address that
             // goes into the certificate.
-            None if member.service.is_some() && token_given && !withheld.contains(&member.name) => {
+            None if member.service.is_some()
+                && reach::pending(facts, &member.name, member.ordinal).is_none()
+                && token_given
+                && !withheld.contains(&member.name) =>
+            {
                 // Born with both: a hold cannot be put on an object that is
                 // already being deleted.
                 let mut wanted = wanted;
@@ -254,11 +273,12 @@ fn workload(
     facts: &Facts,
     members: &[Member],
     withheld: &BTreeSet<String>,
-    config_map: &str,
+    config_map: &ConfigMap,
     steps: &mut Vec<Step>,
 ) {
-    let replicas = next_replicas(facts, members, withheld);
-    let set = workload::stateful_set(facts, config_map, replicas);
+    let replicas = next_replicas(facts, members, withheld, config_map);
+    let name = config_map.metadata.name.as_deref().unwrap_or_default();
+    let set = workload::stateful_set(facts, name, replicas);
     match &facts.stateful_set {
         // Nobody to run yet: no StatefulSet yet.
         None if replicas == 0 && wished(facts) > 0 => {}
@@ -281,7 +301,12 @@ fn workload(
 /// How many pods the StatefulSet may run. It grows by members that may start,
 /// and shrinks only because the wish shrank: a member that lost its identity
 /// must not take the later ones down with it.
-fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>) -> i32 {
+fn next_replicas(
+    facts: &Facts,
+    members: &[Member],
+    withheld: &BTreeSet<String>,
+    config_map: &ConfigMap,
+) -> i32 {
     let (wished, current) = (wished(facts), current_replicas(facts));
     if wished <= current {
         return wished;
@@ -290,6 +315,7 @@ fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>)
         .iter()
         .filter(|member| member.ordinal >= current && member.ordinal < wished)
         .take_while(|member| member.may_start() && !withheld.contains(&member.name))
+        .take_while(|member| per_member::has_entry(config_map, facts, &member.name))
         .count();
     let startable = current + i32::try_from(startable).unwrap_or(0);
     if facts.stateful_set.is_some() {
@@ -307,12 +333,12 @@ fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>)
     startable.max(running.unwrap_or(0))
 }
 
-fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
+fn removals(facts: &Facts, members: &[Member], config_map: &ConfigMap, steps: &mut Vec<Step>) {
     let wished = wished(facts);
     for member in members.iter().filter(|member| member.ordinal >= wished) {
         teardown::scaled_away(facts, member, steps);
     }
-    let current = render::config_map(facts.object).metadata.name;
+    let current = &config_map.metadata.name;
     let used = |name: &Option<String>| {
         facts.pods.iter().any(|pod| {
             let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
@@ -327,7 +353,7 @@ fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     for map in facts
         .config_maps
         .iter()
-        .filter(|map| rolled && map.metadata.name != current && !used(&map.metadata.name))
+        .filter(|map| rolled && map.metadata.name != *current && !used(&map.metadata.name))
     {
         steps.push(Step::DeleteConfigMap {
             name: map.metadata.name.clone().unwrap_or_default(),

@@ -4,7 +4,8 @@
 //!
 //! The controller observes [`Facts`] live, calls [`plan`], applies the steps in
 //! their order, stops at the first that fails, and is called again when
-//! something changed. [`render`] makes the objects, [`member`] gathers what is
+//! something changed. [`reach`] says where members are reached, [`config`] what
+//! their routers are told. [`render`] makes the objects, [`member`] gathers what is
 //! known of each member, [`rollout`] picks the next pod to replace,
 //! [`teardown`] takes everything away, [`ownership`] tells whose the objects
 //! are, [`orphan`] is for those without a ZitiRouter, [`status`] says how it
@@ -12,15 +13,21 @@
 
 pub mod applied;
 pub mod config;
+mod config_check;
 mod decide;
 mod disruption;
 pub mod extra;
+mod extra_config;
 pub mod member;
 pub mod orphan;
 mod ownership;
+mod per_member;
 mod pod;
+pub mod reach;
+mod reach_check;
 pub mod render;
 mod rollout;
+mod route;
 pub mod service;
 mod status;
 mod teardown;

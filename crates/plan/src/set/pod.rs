@@ -1,16 +1,18 @@
 //! The pods of a set, as they should be: an init container that enrolls, and the
 //! stock router. Only `render` asks for them.
 
-use super::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE, dns_names, ip_addresses};
+use super::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE};
 use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER, labels};
-use super::render::{namespace, set_name};
-use super::{Facts, Network};
+use super::reach::{self, MEMBER_IN_ARGS, Spelling};
+use super::render::set_name;
+use super::{Facts, Network, per_member};
+use api::router::ExposeType;
 use api::{ZitiRouter, names};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
-    EnvVarSource, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, TCPSocketAction,
-    Volume, VolumeMount,
+    EnvVarSource, ExecAction, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec,
+    Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext,
+    TCPSocketAction, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -81,18 +83,34 @@ pub(super) fn pod_template(
     }
 }
 
-fn pod_name_env() -> Vec<EnvVar> {
-    vec![EnvVar {
-        name: "POD_NAME".to_owned(),
+/// What a member's texts expand: its name, and its node where that is advertised.
+fn environment(object: &ZitiRouter) -> Vec<EnvVar> {
+    let fields = [
+        ("POD_NAME", "metadata.name", true),
+        (
+            "NODE_NAME",
+            "spec.nodeName",
+            reach::uses(&object.spec, "{node}"),
+        ),
+        (
+            "HOST_IP",
+            "status.hostIP",
+            reach::uses(&object.spec, "{hostIP}"),
+        ),
+    ];
+    let used = fields.into_iter().filter(|(.., used)| *used);
+    used.map(|(name, path, _)| EnvVar {
+        name: name.to_owned(),
         value_from: Some(EnvVarSource {
             field_ref: Some(ObjectFieldSelector {
-                field_path: "metadata.name".to_owned(),
+                field_path: path.to_owned(),
                 api_version: None,
             }),
             ..EnvVarSource::default()
         }),
         value: None,
-    }]
+    })
+    .collect()
 }
 
 fn restricted() -> SecurityContext {
@@ -128,11 +146,17 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
     .into_iter()
     .map(str::to_owned)
     .collect();
-    for name in dns_names(&object.spec, "$(POD_NAME)", namespace(object)) {
+    let names = reach::shared_names(&object.spec, &Spelling::in_args(object));
+    for name in names.dns {
         args.extend(["--dns".to_owned(), name]);
     }
-    for address in ip_addresses(&object.spec) {
+    for address in names.ip {
         args.extend(["--ip".to_owned(), address]);
+    }
+    let differs = reach::differs_by_member(&object.spec);
+    if differs {
+        let key = per_member::names_key(MEMBER_IN_ARGS);
+        args.extend(["--names-file".to_owned(), format!("{CONFIG_DIR}/{key}")]);
     }
     if let Network::Found {
         control_endpoints, ..
@@ -150,13 +174,28 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
         "--on-mismatch".to_owned(),
         if managed { "replace" } else { "refuse" }.to_owned(),
     ]);
+    let mut mounts = vec![
+        mount("identity", IDENTITY_DIR),
+        VolumeMount {
+            // Each pod sees its own key and no other.
+            sub_path_expr: Some("$(POD_NAME)".to_owned()),
+            read_only: Some(true),
+            ..mount("tokens", TOKEN_FILE)
+        },
+    ];
+    if differs {
+        mounts.push(VolumeMount {
+            read_only: Some(true),
+            ..mount("config", CONFIG_DIR)
+        });
+    }
     let quantity = |text: &str| Quantity(text.to_owned());
     Container {
         name: ENROLL_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
         command: Some(vec!["/usr/local/bin/ziti-agent".to_owned()]),
         args: Some(args),
-        env: Some(pod_name_env()),
+        env: Some(environment(object)),
         resources: Some(ResourceRequirements {
             requests: Some(
                 [
@@ -170,51 +209,72 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
         }),
         security_context: Some(restricted()),
         termination_message_policy: Some("File".to_owned()),
-        volume_mounts: Some(vec![
-            mount("identity", IDENTITY_DIR),
-            VolumeMount {
-                // Each pod sees its own key and no other.
-                sub_path_expr: Some("$(POD_NAME)".to_owned()),
-                read_only: Some(true),
-                ..mount("tokens", TOKEN_FILE)
-            },
-        ]),
+        volume_mounts: Some(mounts),
         ..Container::default()
     }
 }
 
-/// The stock router.
-fn router_container(object: &ZitiRouter, image: &str) -> Container {
-    let port = |name: &str, number: u16| ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: i32::from(number),
+/// The ports on which a router listens beyond its own pod.
+fn ports(object: &ZitiRouter) -> Vec<ContainerPort> {
+    let listeners = reach::listeners(&object.spec);
+    let open = listeners
+        .iter()
+        .filter(|one| one.is_exposed() && !one.shares);
+    open.map(|listener| ContainerPort {
+        name: Some(listener.name.to_owned()),
+        container_port: i32::from(listener.port),
+        host_port: (listener.expose.type_ == ExposeType::HostPort)
+            .then(|| i32::from(listener.expose.host_port.unwrap_or(listener.port))),
         protocol: Some("TCP".to_owned()),
         ..ContainerPort::default()
-    };
-    let edge_port = i32::from(object.spec.edge.port);
-    Container {
-        name: ROUTER_CONTAINER.to_owned(),
-        image: Some(image.to_owned()),
-        command: Some(["ziti", "router", "run"].map(str::to_owned).to_vec()),
-        args: Some(vec![format!("{CONFIG_DIR}/{CONFIG_FILE}")]),
-        env: Some(pod_name_env()),
-        ports: Some(vec![
-            port("edge", object.spec.edge.port),
-            port("link", object.spec.link.port),
-        ]),
-        resources: object.spec.resources.clone(),
-        security_context: Some(restricted()),
-        // Local on purpose: a controller that is away must not unpublish
-        // routers that still forward.
-        readiness_probe: Some(Probe {
+    })
+    .collect()
+}
+
+/// Whether the router answers, told from outside of it: local on purpose, since a
+/// controller that is away must not unpublish routers that still forward. A
+/// router that listens on loopback alone is asked through its own agent.
+fn readiness(ports: &[ContainerPort]) -> Probe {
+    match ports.first() {
+        Some(port) => Probe {
             tcp_socket: Some(TCPSocketAction {
-                port: IntOrString::Int(edge_port),
+                port: IntOrString::Int(port.container_port),
                 host: None,
             }),
             period_seconds: Some(2),
             failure_threshold: Some(3),
             ..Probe::default()
-        }),
+        },
+        None => Probe {
+            exec: Some(ExecAction {
+                command: Some(["ziti", "agent", "stats"].map(str::to_owned).to_vec()),
+            }),
+            period_seconds: Some(10),
+            timeout_seconds: Some(5),
+            failure_threshold: Some(3),
+            ..Probe::default()
+        },
+    }
+}
+
+/// The stock router.
+fn router_container(object: &ZitiRouter, image: &str) -> Container {
+    let file = if reach::differs_by_member(&object.spec) {
+        per_member::config_key(MEMBER_IN_ARGS)
+    } else {
+        CONFIG_FILE.to_owned()
+    };
+    let ports = ports(object);
+    Container {
+        name: ROUTER_CONTAINER.to_owned(),
+        image: Some(image.to_owned()),
+        command: Some(["ziti", "router", "run"].map(str::to_owned).to_vec()),
+        args: Some(vec![format!("{CONFIG_DIR}/{file}")]),
+        env: Some(environment(object)),
+        resources: object.spec.resources.clone(),
+        security_context: Some(restricted()),
+        readiness_probe: Some(readiness(&ports)),
+        ports: Some(ports),
         volume_mounts: Some(vec![
             mount("identity", IDENTITY_DIR),
             VolumeMount {

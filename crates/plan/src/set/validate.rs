@@ -1,6 +1,6 @@
 //! What the API server's rules cannot see, or cannot say well enough.
 
-use super::{Facts, Network};
+use super::{Facts, Network, reach_check};
 use crate::edge_router::Problem;
 use api::{ZitiRouter, reasons};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,14 +55,8 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
             format!("spec.csr.sans.ip holds {value:?}, which is no IP address"),
         ));
     }
-    if spec.edge.port == spec.link.port {
-        return Some(Problem::new(
-            reasons::INVALID_SPEC,
-            format!(
-                "spec.edge.port and spec.link.port are both {}: give each its own",
-                spec.edge.port
-            ),
-        ));
+    if let Some(problem) = reach_check::fault(facts) {
+        return Some(problem);
     }
     if let Some(Err(problem)) = &facts.provided {
         return Some(problem.clone());
