@@ -11,6 +11,7 @@
 //! | [`trust`] | which certificates may speak for this network? |
 //! | [`pki`] | keys, signing requests, and what a certificate says |
 //! | [`enroll`] | redeem a one-time token for an identity |
+//! | [`extend`] | new certificates for a router that has an identity |
 //! | [`management`] | read and change the network through the Edge Management API |
 //!
 //! Three rules hold throughout. Secrets (tokens, keys, passwords, session tokens) live in
@@ -18,6 +19,7 @@
 //! caller handed over: there are no default roots and no trust on first use.
 
 pub mod enroll;
+pub mod extend;
 pub mod management;
 pub mod pki;
 pub mod token;
