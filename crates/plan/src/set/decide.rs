@@ -118,10 +118,16 @@ fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
 /// The configuration, and the old ones that no pod uses any more.
 fn configuration(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) -> ConfigMap {
     let config_map = per_member::config_map(facts, members);
-    if !facts
-        .config_maps
-        .iter()
-        .any(|actual| is_applied(&config_map, actual))
+    // It has no file yet where no member's address is known.
+    let has_files = config_map
+        .data
+        .as_ref()
+        .is_some_and(|data| !data.is_empty());
+    if has_files
+        && !facts
+            .config_maps
+            .iter()
+            .any(|actual| is_applied(&config_map, actual))
     {
         steps.push(Step::ApplyConfigMap(Box::new(config_map.clone())));
     }
@@ -278,7 +284,12 @@ fn workload(
 ) {
     let replicas = next_replicas(facts, members, withheld, config_map);
     let name = config_map.metadata.name.as_deref().unwrap_or_default();
-    let set = workload::stateful_set(facts, name, replicas);
+    let set = match &facts.stateful_set {
+        Some(actual) if per_member::waits(facts, members, config_map).is_some() => {
+            workload::resized(actual, replicas)
+        }
+        _ => workload::stateful_set(facts, name, replicas),
+    };
     match &facts.stateful_set {
         // Nobody to run yet: no StatefulSet yet.
         None if replicas == 0 && wished(facts) > 0 => {}

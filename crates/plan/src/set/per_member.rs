@@ -77,6 +77,22 @@ pub(super) fn has_entry(config_map: &ConfigMap, facts: &Facts, member: &str) -> 
         || !entries(config_map.data.as_ref(), member).is_empty()
 }
 
+/// What a change waits for that members which run are to be brought: the
+/// address of one of them. Until then they keep what they run.
+pub(super) fn waits(facts: &Facts, members: &[Member], config_map: &ConfigMap) -> Option<String> {
+    let runs = |member: &&Member| member.pod.is_some() || member.ordinal < current_replicas(facts);
+    let wanted = members
+        .iter()
+        .filter(|member| member.ordinal < facts.object.spec.replicas);
+    wanted
+        .filter(runs)
+        .filter(|member| !has_entry(config_map, facts, &member.name))
+        .find_map(|member| {
+            let what = reach::pending(facts, &member.name, member.ordinal)?;
+            Some(format!("{}: {what}", member.name))
+        })
+}
+
 /// The ConfigMap that the workload names.
 fn running_map<'a>(facts: &'a Facts) -> Option<&'a ConfigMap> {
     let template = &facts.stateful_set.as_ref()?.spec.as_ref()?.template;

@@ -137,7 +137,7 @@ pub(super) fn listeners(spec: &ZitiRouterSpec) -> Vec<Listener<'_>> {
         advertise: edge.advertise.clone().unwrap_or_default(),
         shares: false,
     }];
-    let shares = link.port == edge.port && link.expose.is_none();
+    let shares = link.port == edge.port && link.expose.is_none() && listeners[0].is_exposed();
     let of_edge = |shared: &Option<Advertise>| shared.clone().filter(|_| shares);
     listeners.push(Listener {
         name: "link",

@@ -1,7 +1,7 @@
 //! Puts the state of a set into words.
 
 use super::member::{Member, stateful_set_is_observed, wished};
-use super::{Facts, Network, Plan, Step, reach, rollout};
+use super::{Facts, Network, Plan, Step, per_member, reach, rollout};
 use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
 use api::reasons::{self, types};
@@ -66,6 +66,15 @@ pub(super) fn running(
             Truth::False,
             reasons::ROLLOUT_STALLED,
             message,
+        );
+    } else if let Some(what) =
+        per_member::waits(facts, members, &per_member::config_map(facts, members))
+    {
+        conditions.set(
+            types::PROGRESSING,
+            Truth::True,
+            reasons::ADDRESS_PENDING,
+            format!("a change waits for an address; {what}"),
         );
     } else if outdated > 0 {
         let message = format!(
@@ -146,7 +155,7 @@ fn stalled(facts: &Facts, wanted: &[&Member]) -> Option<String> {
     let waiting = if others == 0 {
         String::new()
     } else {
-        format!(" {others} members wait for it and keep what they run.")
+        format!(" {others} more wait for it and keep what they run.")
     };
     Some(format!(
         "pod {} is not online {} minutes after it was made{known}.{waiting} Mend the cause, or take the change back; look at: kubectl logs {} --all-containers",
