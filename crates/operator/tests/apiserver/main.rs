@@ -21,6 +21,7 @@ mod operator;
 mod ownership;
 mod player;
 mod rules;
+mod rules_reach;
 mod rules_zitirouter;
 mod set;
 mod set_life;
