@@ -5,12 +5,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use api::ZitiRouter;
 use api::router::ZitiRouterSpec;
 use clap::Args;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use plan::set::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, router_config};
+use plan::set::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, shared_config};
 use serde_json::{Value, json};
 use testbed::image;
 use testbed::kubernetes;
@@ -294,8 +295,10 @@ impl Field {
 fn config_map() -> Result<Value> {
     let spec: ZitiRouterSpec =
         serde_json::from_value(json!({})).context("defaults of a ZitiRouter")?;
-    let text = serde_saphyr::to_string(&router_config(&spec, NAMESPACE))
-        .context("writing the configuration")?;
+    let mut object = ZitiRouter::new("hand", spec);
+    object.metadata.namespace = Some(NAMESPACE.to_owned());
+    let text =
+        serde_saphyr::to_string(&shared_config(&object)).context("writing the configuration")?;
     Ok(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "hand"},
         "data": {CONFIG_FILE: text},

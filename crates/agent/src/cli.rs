@@ -77,6 +77,9 @@ pub struct EnrollArgs {
     /// An address of the router's server certificate.
     #[arg(long, value_name = "IP")]
     pub ip: Vec<IpAddr>,
+    /// More names and addresses of the router's server certificate, one a line.
+    #[arg(long, value_name = "FILE")]
+    pub names_file: Option<PathBuf>,
     /// Where the router finds a controller (`tls:host:port`), in place of what the token says.
     #[arg(long, value_name = "ADDRESS")]
     pub endpoint: Vec<String>,
@@ -104,6 +107,7 @@ impl From<&EnrollArgs> for Request {
                 ips: args.ip.clone(),
                 uris: Vec::new(),
             },
+            names_file: args.names_file.clone(),
             endpoints: args.endpoint.clone(),
             on_mismatch: args.on_mismatch,
             ca_file: args.ca_file.clone(),

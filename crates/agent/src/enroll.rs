@@ -23,6 +23,7 @@ use ziti::token::{EnrollmentToken, TokenError};
 use ziti::trust::{CaBundle, TrustError};
 
 use crate::disk::Disk;
+use crate::names::{self, NamesError};
 use crate::report::{Outcome, Reason, Report};
 use crate::volume::{Found, Identity, Volume, VolumeError};
 
@@ -49,6 +50,8 @@ pub struct Request {
     pub token_file: PathBuf,
     /// Names of the router's server certificate.
     pub sans: Sans,
+    /// A file with more of them, one a line.
+    pub names_file: Option<PathBuf>,
     /// Addresses of the controllers in place of those in the token.
     pub endpoints: Vec<String>,
     /// See [`OnMismatch`].
@@ -72,6 +75,13 @@ enum Failure {
     IdentityMismatch { present: String, wanted: String },
     #[snafu(display("the identity's certificate ran out at {not_after}"))]
     IdentityExpired { not_after: Timestamp },
+    #[snafu(display("cannot read the names of the certificate from {}: {source}", path.display()))]
+    NamesFile {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[snafu(display("{source}"))]
+    Names { source: NamesError },
     #[snafu(display("neither the token nor the network says where the controllers are"))]
     EndpointsMissing,
     #[snafu(display("cannot read {}: {source}", path.display()))]
@@ -96,6 +106,7 @@ impl Failure {
             Self::TokenMalformed { .. } => Reason::TokenMalformed,
             Self::IdentityMismatch { .. } => Reason::IdentityMismatch,
             Self::IdentityExpired { .. } => Reason::IdentityExpired,
+            Self::Names { .. } | Self::NamesFile { .. } => Reason::NamesMissing,
             Self::EndpointsMissing => Reason::EndpointsMissing,
             Self::CaFile { .. } | Self::CaBundle { .. } => Reason::CaBundleInvalid,
             Self::Volume { .. } => Reason::VolumeNotWritable,
@@ -131,7 +142,11 @@ struct Known {
 pub async fn enroll<D: Disk>(request: &Request, disk: D, stop: watch::Receiver<bool>) -> Report {
     let volume = Volume::new(&request.identity_dir, disk);
     let mut known = Known::default();
-    match decide(request, &volume, &mut known, stop).await {
+    let enrolled = match read_names(request) {
+        Ok(request) => enrolled(&request, &volume, &mut known, stop).await,
+        Err(failure) => Err(failure),
+    };
+    match enrolled {
         Ok(report) => report,
         Err(failure) => {
             let reason = failure.reason();
@@ -146,6 +161,42 @@ pub async fn enroll<D: Disk>(request: &Request, disk: D, stop: watch::Receiver<b
             }
         }
     }
+}
+
+/// An identity, whose certificate holds the names that it must, and the
+/// addresses of the controllers.
+async fn enrolled<D: Disk>(
+    request: &Request,
+    volume: &Volume<D>,
+    known: &mut Known,
+    stop: watch::Receiver<bool>,
+) -> Result<Report, Failure> {
+    let mut report = decide(request, volume, known, stop).await?;
+    if !request.endpoints.is_empty() {
+        let given = endpoints(request, None)?;
+        if volume.take_endpoints(&given).context(VolumeSnafu)? {
+            info!(endpoints = ?given, "the controllers' addresses are those of the network now");
+        }
+    }
+    if let Found::Sound(identity) = volume.inspect().context(VolumeSnafu)? {
+        let extended = names::provide(&request.sans, &identity, volume, TIMEOUT).await;
+        if let Some(extended) = extended.context(NamesSnafu)? {
+            report.fingerprint = Some(extended.fingerprint);
+            report.not_after = Some(extended.not_after);
+            report.message = format!("{}; its certificates hold other names now", report.message);
+        }
+    }
+    Ok(report)
+}
+
+/// The request with the names of the file, if one is given.
+fn read_names(request: &Request) -> Result<Request, Failure> {
+    let mut request = request.clone();
+    if let Some(path) = &request.names_file {
+        let text = std::fs::read_to_string(path).context(NamesFileSnafu { path })?;
+        names::add(&mut request.sans, &text);
+    }
+    Ok(request)
 }
 
 /// What a sound identity and the token beside it make of each other.
@@ -350,6 +401,10 @@ async fn acquire<D: Disk>(
     volume
         .install(&identity, &endpoints, token.digest())
         .context(VolumeSnafu)?;
+    // Only a change of names asks for it, and finds other ways without.
+    if let Err(error) = volume.note_issuer(token.issuer().as_str()) {
+        warn!(%error, "it is not written down who enrolled the router");
+    }
     info!(
         router_id = identity.id,
         fingerprint = identity.fingerprint,
@@ -451,6 +506,8 @@ mod tests {
             id: "mine".to_owned(),
             fingerprint: String::new(),
             not_after,
+            dns: Vec::new(),
+            ips: Vec::new(),
             has_endpoints: true,
             token_digest: token_digest.map(str::to_owned),
         }

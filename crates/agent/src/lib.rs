@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`cli`] | the command line |
 //! | [`enroll`] | what to do about the identity: keep it, replace it, or get one |
+//! | [`names`] | whether the certificate holds the names that it must, and how it gets them |
 //! | [`volume`] | the identity on disk, written all or nothing |
 //! | [`disk`] | the few file operations that it is written with |
 //! | [`report`] | how it ended, and why |
@@ -17,6 +18,7 @@
 pub mod cli;
 pub mod disk;
 pub mod enroll;
+pub mod names;
 pub mod report;
 pub mod router_socket;
 pub mod sidecar;

@@ -48,6 +48,8 @@ pub enum Reason {
     CsrRefused,
     /// A name for the certificate that no certificate can hold.
     NamesInvalid,
+    /// The certificate lacks a name that it must hold, and no other was to be had.
+    NamesMissing,
     /// Nobody says where the controllers are.
     EndpointsMissing,
     /// The CA bundle of the network cannot be read.
@@ -86,6 +88,9 @@ impl Reason {
                 "check that token and CA bundle belong to the same network"
             }
             Self::CsrRefused | Self::NamesInvalid => "check the names of the certificate",
+            Self::NamesMissing => {
+                "check that a controller is reachable from this pod, or have the router re-enrolled, or take the change of its names back"
+            }
             Self::EndpointsMissing => "state the control plane endpoints of the network",
             Self::CaBundleInvalid => "mend the CA bundle of the network",
             Self::VolumeNotWritable => "make the volume writable for the user of this container",

@@ -9,11 +9,13 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use snafu::{ResultExt, Snafu};
 use ziti::enroll::RouterIdentity;
+use ziti::extend::Extended;
 use ziti::pki::{CertificateFacts, Key, PkiError};
 use ziti::trust::CaBundle;
 
@@ -25,6 +27,10 @@ const SERVER_CERT: &str = "ziti-router.server.chain.cert";
 const CAS: &str = "ziti-router.cas";
 const ENDPOINTS: &str = "endpoints";
 const TOKEN_DIGEST: &str = ".token-digest";
+/// The controller that enrolled the router, which can extend its certificates.
+const ISSUER: &str = ".issuer";
+/// The addresses of the controllers that were last given from outside.
+const GIVEN_ENDPOINTS: &str = ".endpoints-given";
 
 /// The order in which a new identity takes its places; the certificate makes it complete.
 const FILES: [&str; 6] = [KEY, CAS, SERVER_CERT, ENDPOINTS, TOKEN_DIGEST, CERT];
@@ -84,6 +90,10 @@ pub struct Identity {
     pub fingerprint: String,
     /// When the first of its two certificates runs out.
     pub not_after: Timestamp,
+    /// Host names that its server certificate is valid for.
+    pub dns: Vec<String>,
+    /// Addresses that its server certificate is valid for.
+    pub ips: Vec<IpAddr>,
     /// Whether the addresses of the controllers are there as well.
     pub has_endpoints: bool,
     /// Digest of the token that it was made with, as [`ziti::token::EnrollmentToken::digest`] gives
@@ -151,6 +161,8 @@ impl<D: Disk> Volume<D> {
                 id: client.common_name,
                 fingerprint: client.fingerprint,
                 not_after: client.not_after.min(server.not_after),
+                dns: server.dns,
+                ips: server.ips,
                 has_endpoints: self.has_endpoints(),
                 token_digest: self.token_digest(),
             })
@@ -197,6 +209,75 @@ impl<D: Disk> Volume<D> {
         }
         self.rename(&enrolling, &self.path(ENROLLED))?;
         self.recover()
+    }
+
+    /// Puts other certificates for the same key in place.
+    pub fn exchange(&self, extended: &Extended) -> Result<(), VolumeError> {
+        let enrolling = self.path(ENROLLING);
+        for (name, content) in [
+            (SERVER_CERT, &extended.server_cert_pem),
+            (CERT, &extended.cert_pem),
+        ] {
+            self.write(&enrolling.join(name), content)?;
+        }
+        self.rename(&enrolling, &self.path(ENROLLED))?;
+        self.recover()
+    }
+
+    /// Makes room for [`Self::exchange`]: what can fail is done before the old
+    /// certificates are void. A key of an attempt that was cut short goes; its
+    /// token is spent.
+    pub fn prepare_exchange(&self) -> Result<(), VolumeError> {
+        let enrolling = self.path(ENROLLING);
+        if enrolling.exists() {
+            self.remove(&enrolling)?;
+        }
+        self.create(&enrolling)
+    }
+
+    /// What [`ziti::extend`] needs of the identity: key, client certificate, authorities.
+    pub fn present(&self) -> Result<Option<(Key, String, CaBundle)>, VolumeError> {
+        let (key, cert, cas) = (self.read(KEY)?, self.read(CERT)?, self.read(CAS)?);
+        let key = key.and_then(|pem| Key::from_pem(&pem).ok());
+        let cas = cas.and_then(|pem| CaBundle::from_pem(&pem).ok());
+        Ok(key
+            .zip(cert)
+            .zip(cas)
+            .map(|((key, cert), cas)| (key, cert, cas)))
+    }
+
+    /// Writes down which controller enrolled the router.
+    pub fn note_issuer(&self, issuer: &str) -> Result<(), VolumeError> {
+        self.write(&self.path(ISSUER), &format!("{issuer}\n"))
+    }
+
+    /// The controller that enrolled the router, where the agent did it.
+    pub fn issuer(&self) -> Option<String> {
+        let text = self.read(ISSUER).ok().flatten()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// The addresses in the file of the controllers' addresses.
+    pub fn endpoints(&self) -> Vec<String> {
+        let text = self.read(ENDPOINTS).ok().flatten().unwrap_or_default();
+        let lines = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- "));
+        lines
+            .map(|line| line.trim().trim_matches(['"', '\'']).to_owned())
+            .collect()
+    }
+
+    /// Writes the controllers' addresses that are given from outside, where they are others than
+    /// the last time. What the router has learned since is not undone without need.
+    pub fn take_endpoints(&self, given: &[String]) -> Result<bool, VolumeError> {
+        let text = endpoints_file(given);
+        if self.read(GIVEN_ENDPOINTS)?.as_ref() == Some(&text) {
+            return Ok(false);
+        }
+        self.write_endpoints(given)?;
+        self.write(&self.path(GIVEN_ENDPOINTS), &text)?;
+        Ok(true)
     }
 
     /// Copies an identity into `replaced-<fingerprint>`, before another takes its place.

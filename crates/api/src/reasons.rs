@@ -126,6 +126,8 @@ pub const VOLUME_NOT_WRITABLE: &str = "VolumeNotWritable";
 pub const CSR_REFUSED: &str = "CsrRefused";
 /// A name that no certificate can hold.
 pub const NAMES_INVALID: &str = "NamesInvalid";
+/// The certificate lacks a name that is advertised, and no other was to be had.
+pub const NAMES_MISSING: &str = "NamesMissing";
 /// The CA bundle given to the agent cannot be read.
 pub const CA_BUNDLE_INVALID: &str = "CaBundleInvalid";
 /// The controller refused the enrollment in a way that has no name of its own.
@@ -138,7 +140,7 @@ pub const TOKEN_WRONG_KIND: &str = "TokenWrongKind";
 pub const INTERRUPTED: &str = "Interrupted";
 
 /// Every reason that an agent may give for a pod without an identity.
-pub const OF_AGENT: [&str; 18] = [
+pub const OF_AGENT: [&str; 19] = [
     TOKEN_MISSING,
     TOKEN_MALFORMED,
     TOKEN_WRONG_KIND,
@@ -151,6 +153,7 @@ pub const OF_AGENT: [&str; 18] = [
     CONTROLLER_NOT_TRUSTED,
     CSR_REFUSED,
     NAMES_INVALID,
+    NAMES_MISSING,
     ENDPOINTS_MISSING,
     CA_BUNDLE_INVALID,
     VOLUME_NOT_WRITABLE,
@@ -175,6 +178,14 @@ pub const MEMBER_FAILING: &str = "MemberFailing";
 pub const INLINE_TOKENS: &str = "InlineTokens";
 /// The router would expand a `$` in this string.
 pub const DOLLAR_IN_STRING: &str = "DollarInString";
+/// `extraConfig` holds a key that the operator must own.
+pub const CONFIG_KEY_REFUSED: &str = "ConfigKeyRefused";
+/// A router would not take its configuration.
+pub const CONFIG_INVALID: &str = "ConfigInvalid";
+/// A member waits for the address at which it is to be advertised.
+pub const ADDRESS_PENDING: &str = "AddressPending";
+/// A member did not come online in time, and the others wait for it.
+pub const ROLLOUT_STALLED: &str = "RolloutStalled";
 
 #[cfg(test)]
 mod tests {

@@ -56,3 +56,32 @@ pub fn ordinals(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-type": "set",
     })
 }
+
+/// Schema of a duration as Go writes it, such as `30s` or `1m30s`.
+pub fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 32,
+        "pattern": "^([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+$",
+    })
+}
+
+/// Schema of an object of which the API server checks nothing.
+pub fn free_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
+}
+
+/// Schema of a list in which each item has a name of its own.
+pub fn named<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let item = generator.subschema_for::<T>();
+    json_schema!({
+        "type": "array",
+        "maxItems": 8,
+        "items": item,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["name"],
+    })
+}

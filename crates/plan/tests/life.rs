@@ -200,6 +200,21 @@ mod mended {
     }
 
     #[test]
+    fn the_kept_volume_of_a_node_that_left_is_no_member() {
+        let actions = vec![
+            Action::Node(2, true),
+            Action::Flow(1),
+            Action::Node(2, false),
+            Action::ReconcileSet,
+            Action::ReconcileSet,
+        ];
+        let mut script = script(Mode::Managed, 1, actions);
+        script.topology = Topology::PerNode;
+        script.keep_volumes = (false, true);
+        play(&script);
+    }
+
+    #[test]
     fn a_changed_name_pattern_does_not_block_other_changes() {
         let actions = vec![
             Action::Flow(3),

@@ -15,7 +15,7 @@ const LOG_LINES: &str = "--tail=200";
 const LISTED: &[&str] = &[
     "zitinetworks,edgerouters,zitirouters",
     "statefulsets,deployments,pods,services,configmaps,secrets,persistentvolumeclaims",
-    "poddisruptionbudgets",
+    "poddisruptionbudgets,ingresses",
 ];
 
 /// Collects all of it as text. It never fails: what cannot be had is noted in the text.

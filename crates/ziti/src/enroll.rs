@@ -23,10 +23,11 @@ use crate::token::{EnrollmentMethod, EnrollmentToken};
 use crate::trust::{self, CaBundle, TrustError};
 
 /// The client API, below the issuer's address.
-const CLIENT_API: &str = "/edge/client/v1";
+pub(crate) const CLIENT_API: &str = "/edge/client/v1";
 
 /// Why a token was not redeemed.
 #[derive(Debug, Snafu)]
+#[snafu(visibility(pub(crate)))]
 #[non_exhaustive]
 pub enum EnrollError {
     /// The token is for something else.
@@ -328,31 +329,28 @@ async fn redeem(
         .body(body);
     let reply = http::exchange(request, timeout)
         .await
-        .map_err(|failure| match failure {
-            Failure::Unreachable(reason) => EnrollError::IssuerUnreachable {
-                issuer: issuer.clone(),
-                reason,
-            },
-            Failure::NotTrusted(reason) => EnrollError::IssuerNotTrusted {
-                issuer: issuer.clone(),
-                source: TrustError::IssuerNotTrusted {
-                    issuer: issuer.clone(),
-                    reason,
-                },
-            },
-            Failure::ReplyLost(reason) => EnrollError::ReplyLost {
-                issuer: issuer.clone(),
-                reason,
-            },
-        })?;
+        .map_err(|failure| failed(&issuer, failure))?;
     if !reply.status.is_success() {
         return Err(refusal(issuer, &reply));
     }
     reply.data().context(BadReplySnafu { field: "data" })
 }
 
+/// What a failed exchange with `issuer` means.
+pub(crate) fn failed(issuer: &str, failure: Failure) -> EnrollError {
+    let issuer = issuer.to_owned();
+    match failure {
+        Failure::Unreachable(reason) => EnrollError::IssuerUnreachable { issuer, reason },
+        Failure::NotTrusted(reason) => EnrollError::IssuerNotTrusted {
+            issuer: issuer.clone(),
+            source: TrustError::IssuerNotTrusted { issuer, reason },
+        },
+        Failure::ReplyLost(reason) => EnrollError::ReplyLost { issuer, reason },
+    }
+}
+
 /// What a refusal means. The codes are those of Ziti 1.6 and 2.x (`controller/apierror`).
-fn refusal(issuer: String, reply: &Reply) -> EnrollError {
+pub(crate) fn refusal(issuer: String, reply: &Reply) -> EnrollError {
     let error = reply.error();
     let reason = error.cause().reason;
     if error.is_for_want_of_a_leader() {
@@ -380,7 +378,7 @@ fn refusal(issuer: String, reply: &Reply) -> EnrollError {
     }
 }
 
-fn text(data: &Value, field: &'static str) -> Result<String, EnrollError> {
+pub(crate) fn text(data: &Value, field: &'static str) -> Result<String, EnrollError> {
     data.get(field)
         .and_then(Value::as_str)
         .filter(|text| !text.is_empty())
@@ -388,7 +386,11 @@ fn text(data: &Value, field: &'static str) -> Result<String, EnrollError> {
         .context(BadReplySnafu { field })
 }
 
-fn belongs(key: &Key, pem: &str, field: &'static str) -> Result<CertificateFacts, EnrollError> {
+pub(crate) fn belongs(
+    key: &Key,
+    pem: &str,
+    field: &'static str,
+) -> Result<CertificateFacts, EnrollError> {
     let ours = key.belongs_to(pem).unwrap_or(false);
     ensure!(ours, BadReplySnafu { field });
     CertificateFacts::from_pem(pem)

@@ -11,6 +11,7 @@
 //! | [`trust`] | which certificates may speak for this network? |
 //! | [`pki`] | keys, signing requests, and what a certificate says |
 //! | [`enroll`] | redeem a one-time token for an identity |
+//! | [`extend`] | new certificates for a router that has an identity |
 //! | [`management`] | read and change the network through the Edge Management API |
 //! | [`events`] | when does a router come or go? |
 //!
@@ -20,6 +21,7 @@
 
 pub mod enroll;
 pub mod events;
+pub mod extend;
 pub mod management;
 pub mod pki;
 pub mod token;

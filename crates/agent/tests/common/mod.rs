@@ -42,6 +42,7 @@ impl Pod {
                 ips: vec![LocalRouter::ADDRESS.parse().unwrap()],
                 uris: Vec::new(),
             },
+            names_file: None,
             endpoints: Vec::new(),
             on_mismatch: OnMismatch::Refuse,
             ca_file: None,

@@ -1,15 +1,23 @@
 //! `ZitiRouter`: a set of running routers. The parts of its spec are in modules
 //! of their own and re-exported here.
 
+mod csr;
 mod drain;
+mod expose;
 mod listeners;
+mod options;
 mod storage;
 mod token;
 mod topology;
 mod tunnel;
 
+pub use csr::{Csr, SubjectAltNames};
 pub use drain::Drain;
-pub use listeners::{Csr, EdgeListener, LinkListener, SubjectAltNames};
+pub use expose::{Advertise, Expose, ExposeType, ParentRef, TrafficPolicy};
+pub use listeners::{
+    EdgeListener, EdgeProtocol, ExtraEdgeListener, ExtraLinkListener, LinkDialer, LinkListener,
+};
+pub use options::{Ctrl, CtrlPingCheck, Forwarder, HealthChecks, LinkCheck, Metrics};
 pub use storage::{ClaimTemplate, IdentityStorage, Retention, RetentionPolicy};
 pub use token::InlineToken;
 pub use topology::{Nodes, Topology};
@@ -129,6 +137,29 @@ pub struct ZitiRouterSpec {
     /// What the routers' certificates hold besides the advertised names.
     #[serde(default)]
     pub csr: Csr,
+
+    /// How the routers forward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarder: Option<Forwarder>,
+
+    /// What the routers tell their controllers of themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Metrics>,
+
+    /// What the routers' own health rests on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_checks: Option<HealthChecks>,
+
+    /// The routers' connections to their controllers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ctrl: Option<Ctrl>,
+
+    /// Any other keys of the router's configuration (v3), merged last: objects
+    /// by key, lists and values replaced. Keys that the operator must own are
+    /// refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::free_object")]
+    pub extra_config: Option<serde_json::Map<String, serde_json::Value>>,
 
     /// Role attributes of every member, by which Ziti policies select it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -57,10 +57,22 @@ async fn a_set_that_cannot_be_run_as_written_says_why_and_is_run_once_mended() {
             json!({"csr": {"sans": {"ip": ["10.0.0.25"]}}}),
         ),
         (
-            json!({"edge": {"port": 4444}, "link": {"port": 4444}}),
+            json!({"edge": {"port": 4444}, "link": {"port": 4444, "expose": {"type": "HostPort"}}}),
             reasons::INVALID_SPEC,
             &["spec.edge.port", "4444", "give each its own"],
-            json!({"edge": {"port": 4443}}),
+            json!({"edge": {"port": 4443}, "link": {"expose": null}}),
+        ),
+        (
+            json!({"extraConfig": {"identity": {"key": "mine"}}}),
+            reasons::CONFIG_KEY_REFUSED,
+            &["spec.extraConfig", "identity", "the agent keeps"],
+            json!({"extraConfig": null}),
+        ),
+        (
+            json!({"extraConfig": {"metrics": {"reportInterval": 5}}}),
+            reasons::CONFIG_INVALID,
+            &["metrics.reportInterval", "a duration"],
+            json!({"extraConfig": null}),
         ),
     ];
     for (fault, reason, words, mended) in faults {

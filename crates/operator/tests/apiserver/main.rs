@@ -22,6 +22,7 @@ mod operator;
 mod ownership;
 mod player;
 mod rules;
+mod rules_reach;
 mod rules_zitirouter;
 mod set;
 mod set_life;

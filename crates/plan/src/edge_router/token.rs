@@ -40,8 +40,13 @@ pub(super) fn plan_managed(facts: &Facts, view: &View, entity: &Entity, draft: &
 
 /// The token was redeemed: by the pod, or by somebody else, or in vain.
 fn plan_verified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, draft: &mut Draft) {
+    // One that its router cannot start with is as good as lost.
+    let serves = |agent: &AgentReport| {
+        let of_no_use = [reasons::NAMES_MISSING, reasons::IDENTITY_EXPIRED];
+        !of_no_use.contains(&agent.reason.as_str())
+    };
     let held = entity.fingerprint.is_some()
-        && agent.is_some_and(|agent| agent.fingerprint == entity.fingerprint);
+        && agent.is_some_and(|agent| agent.fingerprint == entity.fingerprint && serves(agent));
     if held || entity.online {
         // `verified` alone does not show that the pod has the certificate.
         if facts.secret.digest().is_some() {

@@ -1,11 +1,15 @@
 //! The router's configuration (v3).
 //!
-//! One file serves all members of a set: the router expands `${ZITI_MEMBER}` from
-//! its environment in every string. For the same reason no `$` of a user's may
-//! come in: there is no way to escape one.
+//! Where members differ only in what the router expands from its environment
+//! (`${ZITI_MEMBER}`), one file serves all of them; `per_member` has the others. For
+//! the same reason no `$` of a user's may come in: there is no way to escape one.
 
-use api::router::{TunnelMode, ZitiRouterSpec};
-use serde_json::{Value, json};
+use super::extra_config;
+use super::reach::{self, Address, Kind, Listener, Spelling};
+use api::ZitiRouter;
+use api::router::{EdgeProtocol, TunnelMode, ZitiRouterSpec};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 /// Where the identity and everything that the router writes lives: the names
 /// are those of the ziti-router chart, so that a volume of its can be taken
@@ -18,56 +22,35 @@ pub const CONFIG_FILE: &str = "ziti-router.yaml";
 /// The mounted token.
 pub const TOKEN_FILE: &str = "/etc/ziti/enroll/token";
 
-/// Environment variable with the member's name, in every container.
-pub const MEMBER_ENV: &str = "ZITI_MEMBER";
-
-/// What the router puts in place of the member's name.
-const MEMBER_IN_CONFIG: &str = "${ZITI_MEMBER}";
-
-/// The name under which a member is reached, with `member` in its place.
-pub fn advertised_host(member: &str, namespace: &str) -> String {
-    format!("{member}.{namespace}.svc")
+/// The configuration of every member of a set in which they do not differ.
+pub fn shared_config(object: &ZitiRouter) -> Value {
+    let at = Spelling::in_config(object);
+    let listeners = reach::listeners(&object.spec);
+    let addresses = listeners
+        .iter()
+        .filter_map(|one| one.address(&at, None).ok());
+    router_config(object, &at, &addresses.collect::<Vec<_>>())
 }
 
-/// The DNS names in a member's certificate: what it advertises, what a user
-/// adds, and the name by which it reaches itself.
-pub fn dns_names(spec: &ZitiRouterSpec, member: &str, namespace: &str) -> Vec<String> {
-    let mut names = vec!["localhost".to_owned(), advertised_host(member, namespace)];
-    for name in &spec.csr.sans.dns {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
-    names
-}
-
-/// The IP addresses in a member's certificate.
-pub fn ip_addresses(spec: &ZitiRouterSpec) -> Vec<String> {
-    let mut addresses = vec!["127.0.0.1".to_owned()];
-    for address in &spec.csr.sans.ip {
-        if !addresses.contains(address) {
-            addresses.push(address.clone());
-        }
-    }
-    addresses
-}
-
-/// The configuration of every member of a set.
-pub fn router_config(spec: &ZitiRouterSpec, namespace: &str) -> Value {
-    let host = advertised_host(MEMBER_IN_CONFIG, namespace);
-    let file = |name: &str| format!("{IDENTITY_DIR}/{name}");
-    let mut listeners = vec![json!({
-        "binding": "edge",
-        "address": format!("tls:0.0.0.0:{}", spec.edge.port),
-        "options": {"advertise": format!("{host}:{}", spec.edge.port)},
-    })];
+/// The configuration of a member: `addresses` are those of its listeners, in
+/// their order.
+pub(super) fn router_config(object: &ZitiRouter, at: &Spelling, addresses: &[Address]) -> Value {
+    let spec = &object.spec;
+    let listeners = reach::listeners(spec);
+    let reached = || listeners.iter().zip(addresses);
+    let edges = reached().filter_map(|(listener, address)| edge_listener(listener, address));
+    let mut xgress: Vec<Value> = edges.collect();
     match spec.tunnel.mode {
         TunnelMode::None => {}
         TunnelMode::Host => {
-            listeners.push(json!({"binding": "tunnel", "options": {"mode": "host"}}));
+            xgress.push(json!({"binding": "tunnel", "options": {"mode": "host"}}));
         }
     }
-    json!({
+    let links = reached().filter_map(|(listener, address)| link_listener(listener, address));
+    let links: Vec<Value> = links.collect();
+    let names = reach::names(spec, at, addresses.iter().cloned());
+    let file = |name: &str| format!("{IDENTITY_DIR}/{name}");
+    let mut config = json!({
         "v": 3,
         "identity": {
             "cert": file("ziti-router.cert"),
@@ -78,25 +61,101 @@ pub fn router_config(spec: &ZitiRouterSpec, namespace: &str) -> Value {
         // No endpoint here: the file is written at enrollment, kept up by the
         // router itself, and wins over the configuration.
         "ctrl": {"endpointsFile": file("endpoints"), "dataDir": IDENTITY_DIR},
-        "link": {
-            "dialers": [{"binding": "transport"}],
-            "listeners": [{
-                "binding": "transport",
-                "bind": format!("tls:0.0.0.0:{}", spec.link.port),
-                "advertise": format!("tls:{host}:{}", spec.link.port),
-            }],
-        },
-        "listeners": listeners,
+        "link": {"dialers": dialers(spec)},
+        "listeners": xgress,
         "edge": {
             // Beside the configuration, where it would land otherwise, nothing
             // can be written.
             "db": file("edge.db"),
-            "csr": {
-                "sans": {
-                    "dns": dns_names(spec, MEMBER_IN_CONFIG, namespace),
-                    "ip": ip_addresses(spec),
-                },
-            },
+            "csr": {"sans": {"dns": names.dns, "ip": names.ip}},
         },
-    })
+    });
+    if !links.is_empty() {
+        config["link"]["listeners"] = Value::Array(links);
+    }
+    options(spec, &mut config);
+    if let Some(extra) = &spec.extra_config {
+        extra_config::merge(&mut config, extra);
+    }
+    config
+}
+
+fn edge_listener(listener: &Listener, address: &Address) -> Option<Value> {
+    let Kind::Edge { protocol, options } = listener.kind else {
+        return None;
+    };
+    let scheme = match protocol {
+        EdgeProtocol::Tls => "tls",
+        EdgeProtocol::Wss => "wss",
+    };
+    let bind = if listener.is_exposed() {
+        "0.0.0.0"
+    } else {
+        "127.0.0.1"
+    };
+    let mut options = options.cloned().unwrap_or_default();
+    let advertise = format!("{}:{}", address.host, address.port);
+    options.insert("advertise".to_owned(), Value::String(advertise));
+    Some(json!({
+        "binding": "edge",
+        "address": format!("{scheme}:{bind}:{}", listener.port),
+        "options": options,
+    }))
+}
+
+fn link_listener(listener: &Listener, address: &Address) -> Option<Value> {
+    let Kind::Link {
+        groups,
+        bind_interface,
+        options,
+    } = listener.kind
+    else {
+        return None;
+    };
+    let mut value = json!({
+        "binding": "transport",
+        "bind": format!("tls:0.0.0.0:{}", listener.port),
+        "advertise": format!("tls:{}:{}", address.host, address.port),
+    });
+    put(&mut value, "groups", (!groups.is_empty()).then_some(groups));
+    put(&mut value, "bindInterface", bind_interface);
+    put(&mut value, "options", options);
+    Some(value)
+}
+
+fn dialers(spec: &ZitiRouterSpec) -> Vec<Value> {
+    if spec.link.dialers.is_empty() {
+        return vec![json!({"binding": "transport"})];
+    }
+    let dialers = spec.link.dialers.iter().map(|dialer| {
+        let mut value = json!(dialer);
+        value["binding"] = Value::String("transport".to_owned());
+        value
+    });
+    dialers.collect()
+}
+
+/// What the spec says of timings and sizes: its fields are named as the router's
+/// keys.
+fn options(spec: &ZitiRouterSpec, config: &mut Value) {
+    put(config, "forwarder", spec.forwarder.as_ref());
+    put(config, "metrics", spec.metrics.as_ref());
+    put(config, "healthChecks", spec.health_checks.as_ref());
+    let heartbeat = spec.edge.heartbeat_interval_seconds;
+    put(&mut config["edge"], "heartbeatIntervalSeconds", heartbeat);
+    if let Some(Ok(Value::Object(ctrl))) = spec.ctrl.as_ref().map(serde_json::to_value) {
+        merge_into(&mut config["ctrl"], ctrl);
+    }
+}
+
+fn put(object: &mut Value, key: &str, value: Option<impl Serialize>) {
+    if let Some(value) = value.and_then(|value| serde_json::to_value(value).ok()) {
+        object[key] = value;
+    }
+}
+
+fn merge_into(object: &mut Value, keys: Map<String, Value>) {
+    for (key, value) in keys {
+        object[key] = value;
+    }
 }

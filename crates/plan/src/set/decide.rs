@@ -7,12 +7,13 @@ use super::ownership::{Owners, object_is_old, owners};
 use super::roster::{next_farewell, seats};
 use super::validate::duplicated;
 use super::{
-    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, render, rollout, service,
-    status, teardown, validate, workload,
+    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, per_member, reach, render,
+    rollout, service, status, teardown, validate, workload,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use std::collections::BTreeSet;
 
 /// How many members are registered ahead of their enrollment: the tokens of all
@@ -59,13 +60,13 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     let withheld = withheld(facts);
     services(facts, &members, &mut steps);
-    let config_map = configuration(facts, &mut steps);
+    let config_map = configuration(facts, &members, &mut steps);
     provided_copy(facts, &mut steps);
     edge_routers(facts, &members, &withheld, &mut steps);
     reports(&members, &mut steps);
     tokens(facts, &members, &withheld, &mut steps);
     workloads(facts, &members, &withheld, &config_map, &mut steps);
-    removals(facts, &members, &mut steps);
+    removals(facts, &members, &config_map, &mut steps);
     extra::plan(facts, &members, &mut steps);
     let mut plan = status::running(facts, &members, &withheld, steps);
     if !facts.waiting_tokens.is_empty() {
@@ -99,30 +100,50 @@ fn wanted<'a>(members: &'a [Member<'a>]) -> impl Iterator<Item = &'a Member<'a>>
 }
 
 fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
-    for member in wanted(members) {
-        let service = service::service(facts.object, &member.name);
-        if !member
-            .service
-            .is_some_and(|actual| is_applied(&service, actual))
-        {
-            steps.push(Step::ApplyService(Box::new(service)));
+    let of_members = wanted(members).flat_map(|member| {
+        let own = service::service(facts.object, &member.name);
+        let exposing = service::exposing(facts.object, &member.name, member.ordinal);
+        std::iter::once(own).chain(exposing)
+    });
+    let of_members: Vec<Service> = of_members.collect();
+    let actual = |name: &Option<String>| {
+        let mut services = facts.services.iter();
+        services.find(|service| service.metadata.name == *name)
+    };
+    for service in &of_members {
+        if !actual(&service.metadata.name).is_some_and(|actual| is_applied(service, actual)) {
+            steps.push(Step::ApplyService(Box::new(service.clone())));
+        }
+    }
+    for service in &facts.services {
+        let name = &service.metadata.name;
+        let is_wanted = || of_members.iter().any(|one| one.metadata.name == *name);
+        let going = service.metadata.deletion_timestamp.is_some();
+        if !going && service::is_surplus(service, members) && !is_wanted() {
+            steps.push(Step::DeleteService {
+                name: name.clone().unwrap_or_default(),
+            });
         }
     }
 }
 
-/// The configuration, and the old ones that no pod uses any more. Returns its
-/// name.
-fn configuration(facts: &Facts, steps: &mut Vec<Step>) -> String {
-    let config_map = render::config_map(facts.object);
-    let name = config_map.metadata.name.clone().unwrap_or_default();
-    if !facts
-        .config_maps
-        .iter()
-        .any(|actual| is_applied(&config_map, actual))
+/// The configuration, and the old ones that no pod uses any more.
+fn configuration(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) -> ConfigMap {
+    let config_map = per_member::config_map(facts, members);
+    // It has no file yet where no member's address is known.
+    let has_files = config_map
+        .data
+        .as_ref()
+        .is_some_and(|data| !data.is_empty());
+    if has_files
+        && !facts
+            .config_maps
+            .iter()
+            .any(|actual| is_applied(&config_map, actual))
     {
-        steps.push(Step::ApplyConfigMap(Box::new(config_map)));
+        steps.push(Step::ApplyConfigMap(Box::new(config_map.clone())));
     }
-    name
+    config_map
 }
 
 fn provided_copy(facts: &Facts, steps: &mut Vec<Step>) {
@@ -158,7 +179,11 @@ fn edge_routers(
         match member.edge_router {
             // Creating it mints its token, so it waits for the address that
             // goes into the certificate.
-            None if member.service.is_some() && token_given && !withheld.contains(&member.name) => {
+            None if member.service.is_some()
+                && reach::pending(facts, &member.name, member.ordinal).is_none()
+                && token_given
+                && !withheld.contains(&member.name) =>
+            {
                 if room == 0 {
                     continue;
                 }
@@ -274,7 +299,7 @@ fn workloads(
     facts: &Facts,
     members: &[Member],
     withheld: &BTreeSet<String>,
-    config_map: &str,
+    config_map: &ConfigMap,
     steps: &mut Vec<Step>,
 ) {
     let before = steps.len();
@@ -297,12 +322,17 @@ fn the_workload(
     facts: &Facts,
     members: &[Member],
     withheld: &BTreeSet<String>,
-    config_map: &str,
+    config_map: &ConfigMap,
     steps: &mut Vec<Step>,
 ) {
     let actual = shared_workload(facts);
-    let count = next_replicas(facts, members, withheld);
-    let set = workload::stateful_set(facts, config_map, count);
+    let count = next_replicas(facts, members, withheld, config_map);
+    let set = match actual {
+        Some(actual) if per_member::waits(facts, members, config_map).is_some() => {
+            workload::resized(actual, count)
+        }
+        _ => workload::stateful_set(facts, name_of(config_map), count),
+    };
     // Nobody to run yet: no StatefulSet yet.
     let nobody = actual.is_none() && count == 0 && wished(members) > 0;
     if !nobody {
@@ -316,19 +346,29 @@ fn own_workloads(
     facts: &Facts,
     members: &[Member],
     withheld: &BTreeSet<String>,
-    config_map: &str,
+    config_map: &ConfigMap,
     steps: &mut Vec<Step>,
 ) {
+    let waits = per_member::waits(facts, members, config_map).is_some();
     for member in members {
-        let may_start = member.may_start() && !withheld.contains(&member.name);
+        let may_start = member.may_start()
+            && !withheld.contains(&member.name)
+            && per_member::has_entry(config_map, facts, &member.name);
         let runs = member.wanted && (member.told || member.pod.is_some() || may_start);
         let leaves = !member.wanted && member.workload.is_some();
         // One that is wanted again and may not start yet is left as it is.
         if runs || (leaves && member.told) {
-            let set = workload::of_member(facts, config_map, member, i32::from(runs));
+            let set = match member.workload {
+                Some(actual) if waits => workload::resized(actual, i32::from(runs)),
+                _ => workload::of_member(facts, name_of(config_map), member, i32::from(runs)),
+            };
             write_workload(facts, set, member.workload, steps);
         }
     }
+}
+
+fn name_of(config_map: &ConfigMap) -> &str {
+    config_map.metadata.name.as_deref().unwrap_or_default()
 }
 
 fn write_workload(
@@ -347,7 +387,12 @@ fn write_workload(
 /// How many pods the StatefulSet of all may run. It grows by members that may
 /// start, and shrinks only because the wish shrank: a member that lost its
 /// identity must not take the later ones down with it.
-fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>) -> i32 {
+fn next_replicas(
+    facts: &Facts,
+    members: &[Member],
+    withheld: &BTreeSet<String>,
+    config_map: &ConfigMap,
+) -> i32 {
     let actual = shared_workload(facts);
     let current = actual.map_or(0, replicas);
     let wished = i32::try_from(wished(members)).unwrap_or(i32::MAX);
@@ -358,6 +403,7 @@ fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>)
         .iter()
         .filter(|member| member.ordinal >= current && member.wanted)
         .take_while(|member| member.may_start() && !withheld.contains(&member.name))
+        .take_while(|member| per_member::has_entry(config_map, facts, &member.name))
         .count();
     let startable = current + i32::try_from(startable).unwrap_or(0);
     if actual.is_some() {
@@ -373,11 +419,11 @@ fn next_replicas(facts: &Facts, members: &[Member], withheld: &BTreeSet<String>)
     startable.max(running.unwrap_or(0))
 }
 
-fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
+fn removals(facts: &Facts, members: &[Member], config_map: &ConfigMap, steps: &mut Vec<Step>) {
     for member in members.iter().filter(|member| !member.wanted) {
         teardown::scaled_away(facts, member, steps);
     }
-    let current = render::config_map(facts.object).metadata.name;
+    let current = &config_map.metadata.name;
     let used = |name: &Option<String>| {
         facts.pods.iter().any(|pod| {
             let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
@@ -392,7 +438,7 @@ fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     for map in facts
         .config_maps
         .iter()
-        .filter(|map| rolled && map.metadata.name != current && !used(&map.metadata.name))
+        .filter(|map| rolled && map.metadata.name != *current && !used(&map.metadata.name))
     {
         steps.push(Step::DeleteConfigMap {
             name: map.metadata.name.clone().unwrap_or_default(),

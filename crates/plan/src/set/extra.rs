@@ -9,7 +9,7 @@
 
 use super::applied::{is_applied, stamp};
 use super::member::Member;
-use super::{Facts, Step, disruption};
+use super::{Facts, Step, disruption, route};
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
@@ -31,13 +31,29 @@ pub struct Kind {
 }
 
 /// Every such kind.
-pub const KINDS: &[Kind] = &[Kind {
-    group: "policy",
-    version: "v1",
-    kind: "PodDisruptionBudget",
-    plural: "poddisruptionbudgets",
-    optional: false,
-}];
+pub const KINDS: &[Kind] = &[
+    Kind {
+        group: "policy",
+        version: "v1",
+        kind: "PodDisruptionBudget",
+        plural: "poddisruptionbudgets",
+        optional: false,
+    },
+    Kind {
+        group: "networking.k8s.io",
+        version: "v1",
+        kind: "Ingress",
+        plural: "ingresses",
+        optional: false,
+    },
+    Kind {
+        group: "gateway.networking.k8s.io",
+        version: "v1alpha2",
+        kind: "TLSRoute",
+        plural: "tlsroutes",
+        optional: true,
+    },
+];
 
 impl Kind {
     /// For a client of objects of any kind.
@@ -66,10 +82,9 @@ pub(super) fn dynamic(object: &impl Serialize) -> Option<DynamicObject> {
 
 /// All that this set should have.
 pub(super) fn wanted(facts: &Facts, members: &[Member]) -> Vec<DynamicObject> {
-    disruption::budget(facts.object, members)
-        .iter()
-        .filter_map(dynamic)
-        .collect()
+    let budget = disruption::budget(facts.object, members);
+    let budget = budget.iter().filter_map(dynamic);
+    budget.chain(route::routes(facts)).collect()
 }
 
 /// Bring them in line.

@@ -6,22 +6,31 @@
 //! their order, stops at the first that fails, and is called again when
 //! something changed. [`render`] makes the objects, [`roster`] says who the
 //! members are, [`member`] gathers what is known of each, [`rollout`] picks the next pod to replace,
+//! something changed. [`reach`] says where members are reached, [`config`] what
+//! their routers are told. [`render`] makes the objects, [`member`] gathers what is
+//! known of each member, [`rollout`] picks the next pod to replace,
 //! [`teardown`] takes everything away, [`ownership`] tells whose the objects
 //! are, [`orphan`] is for those without a ZitiRouter, [`status`] says how it
 //! stands.
 
 pub mod applied;
 pub mod config;
+mod config_check;
 mod decide;
 mod disruption;
 pub mod extra;
+mod extra_config;
 pub mod member;
 pub mod orphan;
 mod ownership;
+mod per_member;
 mod pod;
+pub mod reach;
+mod reach_check;
 pub mod render;
 mod rollout;
 pub mod roster;
+mod route;
 pub mod service;
 pub mod sidecar;
 mod status;

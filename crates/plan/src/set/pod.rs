@@ -1,13 +1,13 @@
 //! The pods of a set, as they should be: an init container that enrolls, the
 //! stock router, and the sidecar beside it (`sidecar`). Only `render` asks for them.
 
-use super::config::{
-    CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, MEMBER_ENV, TOKEN_FILE, dns_names, ip_addresses,
-};
+use super::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE};
 use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER, labels};
-use super::render::{namespace, set_name};
+use super::reach::{self, MEMBER_ENV, MEMBER_IN_ARGS, Spelling};
+use super::render::set_name;
 use super::sidecar::{AGENT, grace_period, readiness, sidecar_container, until_drained};
-use super::{Facts, Network};
+use super::{Facts, Network, per_member};
+use api::router::ExposeType;
 use api::{ZitiRouter, names};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
@@ -97,20 +97,38 @@ pub(super) fn pod_template(
     }
 }
 
-/// The member's name, which is that of its pod where all share a template.
-fn member_env(own: Option<&Member>) -> Vec<EnvVar> {
-    let pods = EnvVarSource {
-        field_ref: Some(ObjectFieldSelector {
-            field_path: "metadata.name".to_owned(),
-            api_version: None,
+/// What a member's texts expand: its name, which is that of its pod where all
+/// share a template, and its node where that is advertised.
+fn environment(object: &ZitiRouter, own: Option<&Member>) -> Vec<EnvVar> {
+    let of_pod = |name: &str, path: &str| EnvVar {
+        name: name.to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                field_path: path.to_owned(),
+                api_version: None,
+            }),
+            ..EnvVarSource::default()
         }),
-        ..EnvVarSource::default()
+        value: None,
     };
-    vec![EnvVar {
-        name: MEMBER_ENV.to_owned(),
-        value: own.map(|member| member.name.clone()),
-        value_from: own.is_none().then_some(pods),
-    }]
+    let member = match own {
+        None => of_pod(MEMBER_ENV, "metadata.name"),
+        Some(member) => EnvVar {
+            name: MEMBER_ENV.to_owned(),
+            value: Some(member.name.clone()),
+            value_from: None,
+        },
+    };
+    let mut variables = vec![member];
+    for (placeholder, name, path) in [
+        ("{node}", "NODE_NAME", "spec.nodeName"),
+        ("{hostIP}", "HOST_IP", "status.hostIP"),
+    ] {
+        if reach::uses(&object.spec, placeholder) {
+            variables.push(of_pod(name, path));
+        }
+    }
+    variables
 }
 
 /// Binds a pod to a node as a DaemonSet does. With `nodeName` instead nobody
@@ -169,11 +187,17 @@ fn enroll_container(facts: &Facts, image: &str, own: Option<&Member>) -> Contain
     .into_iter()
     .map(str::to_owned)
     .collect();
-    for name in dns_names(&object.spec, &format!("$({MEMBER_ENV})"), namespace(object)) {
+    let names = reach::shared_names(&object.spec, &Spelling::in_args(object));
+    for name in names.dns {
         args.extend(["--dns".to_owned(), name]);
     }
-    for address in ip_addresses(&object.spec) {
+    for address in names.ip {
         args.extend(["--ip".to_owned(), address]);
+    }
+    let differs = reach::differs_by_member(&object.spec);
+    if differs {
+        let key = per_member::names_key(MEMBER_IN_ARGS);
+        args.extend(["--names-file".to_owned(), format!("{CONFIG_DIR}/{key}")]);
     }
     if let Network::Found {
         control_endpoints, ..
@@ -191,13 +215,28 @@ fn enroll_container(facts: &Facts, image: &str, own: Option<&Member>) -> Contain
         "--on-mismatch".to_owned(),
         if managed { "replace" } else { "refuse" }.to_owned(),
     ]);
+    let mut mounts = vec![
+        mount("identity", IDENTITY_DIR),
+        VolumeMount {
+            // Each pod sees its own key and no other.
+            sub_path_expr: Some(MEMBER_IN_ARGS.to_owned()),
+            read_only: Some(true),
+            ..mount("tokens", TOKEN_FILE)
+        },
+    ];
+    if differs {
+        mounts.push(VolumeMount {
+            read_only: Some(true),
+            ..mount("config", CONFIG_DIR)
+        });
+    }
     let quantity = |text: &str| Quantity(text.to_owned());
     Container {
         name: ENROLL_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
         command: Some(vec![AGENT.to_owned()]),
         args: Some(args),
-        env: Some(member_env(own)),
+        env: Some(environment(object, own)),
         resources: Some(ResourceRequirements {
             requests: Some(
                 [
@@ -211,41 +250,46 @@ fn enroll_container(facts: &Facts, image: &str, own: Option<&Member>) -> Contain
         }),
         security_context: Some(restricted()),
         termination_message_policy: Some("File".to_owned()),
-        volume_mounts: Some(vec![
-            mount("identity", IDENTITY_DIR),
-            VolumeMount {
-                // Each pod sees its own key and no other.
-                sub_path_expr: Some(format!("$({MEMBER_ENV})")),
-                read_only: Some(true),
-                ..mount("tokens", TOKEN_FILE)
-            },
-        ]),
+        volume_mounts: Some(mounts),
         ..Container::default()
     }
 }
 
-/// The stock router.
-fn router_container(object: &ZitiRouter, image: &str, own: Option<&Member>) -> Container {
-    let port = |name: &str, number: u16| ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: i32::from(number),
+/// The ports on which a router listens beyond its own pod.
+fn ports(object: &ZitiRouter) -> Vec<ContainerPort> {
+    let listeners = reach::listeners(&object.spec);
+    let open = listeners
+        .iter()
+        .filter(|one| one.is_exposed() && !one.shares);
+    open.map(|listener| ContainerPort {
+        name: Some(listener.name.to_owned()),
+        container_port: i32::from(listener.port),
+        host_port: (listener.expose.type_ == ExposeType::HostPort)
+            .then(|| i32::from(listener.expose.host_port.unwrap_or(listener.port))),
         protocol: Some("TCP".to_owned()),
         ..ContainerPort::default()
+    })
+    .collect()
+}
+
+/// The stock router.
+fn router_container(object: &ZitiRouter, image: &str, own: Option<&Member>) -> Container {
+    let file = if reach::differs_by_member(&object.spec) {
+        per_member::config_key(MEMBER_IN_ARGS)
+    } else {
+        CONFIG_FILE.to_owned()
     };
     Container {
         name: ROUTER_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
         command: Some(["ziti", "router", "run"].map(str::to_owned).to_vec()),
-        args: Some(vec![format!("{CONFIG_DIR}/{CONFIG_FILE}")]),
-        env: Some(member_env(own)),
-        ports: Some(vec![
-            port("edge", object.spec.edge.port),
-            port("link", object.spec.link.port),
-        ]),
+        args: Some(vec![format!("{CONFIG_DIR}/{file}")]),
+        env: Some(environment(object, own)),
         resources: object.spec.resources.clone(),
         security_context: Some(restricted()),
         readiness_probe: Some(readiness()),
         lifecycle: until_drained(object),
+        ports: Some(ports(object)),
         volume_mounts: Some(vec![
             mount("identity", IDENTITY_DIR),
             VolumeMount {

@@ -3,7 +3,7 @@
 //! have the others.
 
 use super::applied::hash;
-use super::config::{CONFIG_FILE, router_config};
+use super::config::{CONFIG_FILE, shared_config};
 use super::member::labels;
 use super::{Facts, Network, member_network_name};
 use api::edge_router::{EdgeRouterSpec, Enrollment, ManagedEnrollment, ProvidedEnrollment};
@@ -56,10 +56,11 @@ pub(super) fn on_node(node: &str) -> BTreeMap<String, String> {
 }
 
 /// The ConfigMap with the configuration. Its name carries a hash of its
+/// The ConfigMap with the configuration of all members. Its name carries a hash of its
 /// content: a container that restarts by itself cannot pick up a change that
 /// has not been rolled out to it.
 pub fn config_map(object: &ZitiRouter) -> ConfigMap {
-    let config = router_config(&object.spec, namespace(object));
+    let config = shared_config(object);
     let text = serde_saphyr::to_string(&config).unwrap_or_default();
     let name = format!("{}-config-{}", set_name(object), &hash(&text)[..8]);
     ConfigMap {

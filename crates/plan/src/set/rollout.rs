@@ -11,6 +11,43 @@ use std::collections::BTreeSet;
 /// token, is given before it is made to try again: it does not by itself.
 pub(super) const RETRY: SignedDuration = SignedDuration::from_secs(90);
 
+/// How long a pod may take from its making until it is online. After that the
+/// rollout is said to have stalled; whoever waits for the pod goes on waiting.
+pub(super) const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
+
+/// A member of the newest template whose pod has never been up, although its
+/// time is over. While the network cannot be asked, nobody's is.
+pub(super) fn stalled<'a>(facts: &Facts, wanted: &[&'a Member<'a>]) -> Option<&'a Member<'a>> {
+    let mut new = coming(facts, wanted);
+    new.find(|(_, age)| *age >= DEADLINE)
+        .map(|(member, _)| member)
+}
+
+/// When the next pod's time is over.
+pub(super) fn time_left(facts: &Facts, wanted: &[&Member]) -> Option<SignedDuration> {
+    let left = coming(facts, wanted).map(|(_, age)| DEADLINE.saturating_sub(age));
+    left.filter(SignedDuration::is_positive).min()
+}
+
+/// Members of the newest template whose pod has never been up, and its age.
+fn coming<'a>(
+    facts: &Facts,
+    wanted: &[&'a Member<'a>],
+) -> impl Iterator<Item = (&'a Member<'a>, SignedDuration)> {
+    let blind = is_blind(facts);
+    wanted.iter().copied().filter_map(move |member| {
+        let pod = member.pod?;
+        let newest = member.revision().is_some() && !member.is_outdated();
+        let status = member.edge_router.and_then(|er| er.status.as_ref());
+        let was_up = member.is_up()
+            || status.is_some_and(|status| {
+                status.online_pod.is_some() && status.online_pod == pod.metadata.uid
+            });
+        let comes = newest && !blind && !was_up && !member.is_terminating();
+        comes.then(|| (member, age(facts, pod)))
+    })
+}
+
 /// While the network cannot be asked nobody knows who is up.
 fn is_blind(facts: &Facts) -> bool {
     let Network::Found {

@@ -99,7 +99,9 @@ fn of_nodes(facts: &Facts, set: &str) -> Vec<Seat> {
             ..Seat::default()
         })
         .collect();
-    for name in known(facts, set, Topology::PerNode) {
+    // What was only kept, such as a volume, is no member.
+    let registered = facts.edge_routers.iter();
+    for name in registered.filter_map(|er| er.metadata.name.clone()) {
         let node = node_of(facts, &name);
         let is_there = node.as_deref().is_some_and(|node| names.contains(node));
         if is_there || seats.iter().any(|seat| seat.name == name) {

@@ -1,7 +1,7 @@
 //! Puts the state of a set into words.
 
 use super::member::{Member, is_observed};
-use super::{Facts, Network, Plan, Step};
+use super::{Facts, Network, Plan, Step, per_member, reach, rollout};
 use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
 use api::reasons::{self, types};
@@ -53,6 +53,22 @@ pub(super) fn running(
             reasons::SCALING_DOWN,
             message,
         );
+    } else if let Some(message) = stalled(facts, &wanted) {
+        conditions.set(
+            types::PROGRESSING,
+            Truth::False,
+            reasons::ROLLOUT_STALLED,
+            message,
+        );
+    } else if let Some(what) =
+        per_member::waits(facts, members, &per_member::config_map(facts, members))
+    {
+        conditions.set(
+            types::PROGRESSING,
+            Truth::True,
+            reasons::ADDRESS_PENDING,
+            format!("a change waits for an address; {what}"),
+        );
     } else if outdated > 0 {
         let message = format!(
             "{outdated} of {wished} members are still to be brought up to date, one at a time"
@@ -97,8 +113,7 @@ pub(super) fn running(
         let worst = trouble
             .first()
             .map(|(name, problem)| (problem.reason, format!("; {name}: {}", problem.message)));
-        let (reason, detail) =
-            worst.unwrap_or((reasons::MEMBERS_NOT_READY, waiting(facts, &wanted)));
+        let (reason, detail) = worst.unwrap_or_else(|| waiting(facts, &wanted));
         conditions.set(
             types::READY,
             Truth::False,
@@ -110,8 +125,34 @@ pub(super) fn running(
     Plan {
         steps,
         status,
-        requeue: None,
+        // Nothing else tells that a member's time is over.
+        requeue: rollout::time_left(facts, &wanted),
     }
+}
+
+/// Whether a member's new pod did not come online in its time, so that the
+/// rollout does not go on by itself; and what is known of it.
+fn stalled(facts: &Facts, wanted: &[&Member]) -> Option<String> {
+    let member = rollout::stalled(facts, wanted)?;
+    let others = wanted.iter().filter(|member| member.is_outdated()).count();
+    let ready = member
+        .edge_router
+        .and_then(|er| find(&er.status.as_ref()?.conditions, types::READY));
+    let known = pod_trouble(member)
+        .map(|problem| problem.message)
+        .or_else(|| ready.map(|ready| ready.message.clone()));
+    let known = known.map(|known| format!(": {known}")).unwrap_or_default();
+    let waiting = if others == 0 {
+        String::new()
+    } else {
+        format!(" {others} more wait for it and keep what they run.")
+    };
+    Some(format!(
+        "pod {} is not online {} minutes after it was made{known}.{waiting} Mend the cause, or take the change back; look at: kubectl logs {} --all-containers",
+        member.name,
+        rollout::DEADLINE.as_mins(),
+        member.name
+    ))
 }
 
 /// A set that cannot be run as it is written. What runs goes on running.
@@ -335,8 +376,20 @@ fn pod_trouble(member: &Member) -> Option<Problem> {
     None
 }
 
-/// For whom and for what a set that is not ready waits.
-fn waiting(facts: &Facts, wanted: &[&Member]) -> String {
+/// For whom and for what a set that is not ready waits, and the reason for it.
+fn waiting(facts: &Facts, wanted: &[&Member]) -> (&'static str, String) {
+    let pending = |member: &&Member| {
+        let unregistered = member.edge_router.is_none();
+        let what = reach::pending(facts, &member.name, member.ordinal).filter(|_| unregistered)?;
+        Some(format!("; {}: {what}", member.name))
+    };
+    match wanted.iter().find_map(pending) {
+        Some(text) => (reasons::ADDRESS_PENDING, text),
+        None => (reasons::MEMBERS_NOT_READY, waiting_for(facts, wanted)),
+    }
+}
+
+fn waiting_for(facts: &Facts, wanted: &[&Member]) -> String {
     if let Network::Found {
         fault: Some(problem),
         ..

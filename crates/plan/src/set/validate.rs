@@ -1,7 +1,6 @@
 //! What the API server's rules cannot see, or cannot say well enough.
 
-use super::sidecar::SIDECAR_PORT;
-use super::{Facts, Network};
+use super::{Facts, Network, reach_check};
 use crate::edge_router::Problem;
 use api::router::Topology;
 use api::{ZitiRouter, reasons};
@@ -63,26 +62,8 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
             format!("spec.csr.sans.ip holds {value:?}, which is no IP address"),
         ));
     }
-    if spec.edge.port == spec.link.port {
-        return Some(Problem::new(
-            reasons::INVALID_SPEC,
-            format!(
-                "spec.edge.port and spec.link.port are both {}: give each its own",
-                spec.edge.port
-            ),
-        ));
-    }
-    let listeners = [
-        ("spec.edge.port", spec.edge.port),
-        ("spec.link.port", spec.link.port),
-    ];
-    for (field, port) in listeners {
-        if port == SIDECAR_PORT {
-            return Some(Problem::new(
-                reasons::INVALID_SPEC,
-                format!("{field} is {port}, where the sidecar of each pod listens: take another"),
-            ));
-        }
+    if let Some(problem) = reach_check::fault(facts) {
+        return Some(problem);
     }
     if let Some(Err(problem)) = &facts.provided {
         return Some(problem.clone());

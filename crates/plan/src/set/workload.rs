@@ -83,6 +83,26 @@ fn build(facts: &Facts, config_map: &str, replicas: i32, own: Option<&Member>) -
     })
 }
 
+/// The StatefulSet that is there with another number of pods: its template
+/// cannot be said yet.
+pub(super) fn resized(actual: &StatefulSet, replicas: i32) -> StatefulSet {
+    let metadata = &actual.metadata;
+    let mut spec = actual.spec.clone().unwrap_or_default();
+    spec.replicas = Some(replicas);
+    StatefulSet {
+        metadata: ObjectMeta {
+            name: metadata.name.clone(),
+            namespace: metadata.namespace.clone(),
+            labels: metadata.labels.clone(),
+            annotations: metadata.annotations.clone(),
+            owner_references: metadata.owner_references.clone(),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    }
+}
+
 /// The StatefulSet, bound to the one that was observed and marked with the
 /// version of the ZitiRouter that it was made for: somebody who decided on older
 /// facts cannot write it.

@@ -1,0 +1,102 @@
+//! Ingresses and TLSRoutes: TLS is passed through to the member's own Service,
+//! by the name that the client asks for. Nothing may end it on the way: clients
+//! and routers show certificates of their own.
+
+use super::Facts;
+use super::extra::dynamic;
+use super::reach::{self, Listener, Spelling};
+use super::render::metadata;
+use api::ZitiRouter;
+use api::router::ExposeType;
+use k8s_openapi::api::networking::v1::{
+    HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule,
+    IngressServiceBackend, IngressSpec, ServiceBackendPort,
+};
+use kube::core::DynamicObject;
+use serde_json::json;
+
+/// What makes Ingress controllers pass TLS through: ingress-nginx (which must
+/// run with `--enable-ssl-passthrough`), HAProxy Technologies' and the
+/// community's HAProxy controller. Others do not look at it.
+const PASSTHROUGH: [&str; 3] = [
+    "nginx.ingress.kubernetes.io/ssl-passthrough",
+    "haproxy.org/ssl-passthrough",
+    "haproxy-ingress.github.io/ssl-passthrough",
+];
+
+/// The Ingresses and TLSRoutes of all wanted members.
+pub(super) fn routes(facts: &Facts) -> Vec<DynamicObject> {
+    let object = facts.object;
+    let listeners = reach::listeners(&object.spec);
+    let mut routes = Vec::new();
+    for (index, member) in reach::wanted_members(facts) {
+        let at = Spelling::of(object, &member, index);
+        for listener in listeners.iter().filter(|listener| !listener.shares) {
+            let Ok(address) = listener.address(&at, None) else {
+                continue;
+            };
+            routes.extend(match listener.expose.type_ {
+                ExposeType::Ingress => dynamic(&ingress(object, listener, &member, address.host)),
+                ExposeType::TlsRoute => tls_route(object, listener, &member, &address.host),
+                _ => None,
+            });
+        }
+    }
+    routes
+}
+
+fn ingress(object: &ZitiRouter, listener: &Listener, member: &str, host: String) -> Ingress {
+    let mut metadata = metadata(object, &listener.object_name(member), Some(member));
+    let passthrough = PASSTHROUGH.map(|key| (key.to_owned(), "true".to_owned()));
+    let mut annotations: std::collections::BTreeMap<_, _> = passthrough.into();
+    annotations.extend(listener.expose.annotations.clone());
+    metadata.annotations = Some(annotations);
+    Ingress {
+        metadata,
+        spec: Some(IngressSpec {
+            ingress_class_name: listener.expose.ingress_class_name.clone(),
+            rules: Some(vec![IngressRule {
+                host: Some(host),
+                http: Some(HTTPIngressRuleValue {
+                    paths: vec![HTTPIngressPath {
+                        path: Some("/".to_owned()),
+                        path_type: "Prefix".to_owned(),
+                        backend: IngressBackend {
+                            service: Some(IngressServiceBackend {
+                                name: member.to_owned(),
+                                port: Some(ServiceBackendPort {
+                                    name: Some(listener.name.to_owned()),
+                                    number: None,
+                                }),
+                            }),
+                            resource: None,
+                        },
+                    }],
+                }),
+            }]),
+            ..IngressSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn tls_route(
+    object: &ZitiRouter,
+    listener: &Listener,
+    member: &str,
+    host: &str,
+) -> Option<DynamicObject> {
+    let mut metadata = metadata(object, &listener.object_name(member), Some(member));
+    let annotations = &listener.expose.annotations;
+    metadata.annotations = (!annotations.is_empty()).then(|| annotations.clone());
+    dynamic(&json!({
+        "apiVersion": "gateway.networking.k8s.io/v1alpha2",
+        "kind": "TLSRoute",
+        "metadata": metadata,
+        "spec": {
+            "parentRefs": listener.expose.parent_refs,
+            "hostnames": [host],
+            "rules": [{"backendRefs": [{"name": member, "port": listener.port}]}],
+        },
+    }))
+}
