@@ -42,7 +42,9 @@ const EAGER: Duration = Duration::from_millis(250);
 /// How often it is looked whether the router is still the same.
 const AT_REST: Duration = Duration::from_secs(1);
 /// How long a router has to answer that it is online. One that never was does not answer; asking
-/// anew is quicker than waiting, since the router looks for a controller ever less often.
+/// anew is quicker than waiting, since the router looks for a controller ever less often. (It carries
+/// out what was asked before as well, when it is online at last. So a drain within the first seconds
+/// of a router that was long in coming may be taken back: circuits get their time all the same.)
 const ONLINE_WITHIN: Duration = Duration::from_secs(2);
 /// The sidecar's own socket, beside the router's.
 const CONTROL: &str = "ziti-agent.sock";

@@ -349,6 +349,6 @@ async fn what_a_user_leaves_out_is_filled_in() {
         "csr": {"sans": {}}, "cost": 0, "noTraversal": false,
         "identityStorage": {"persistentVolumeClaim": {"size": "50Mi"}},
         "retention": {"whenDeleted": "Delete", "whenScaled": "Delete"},
-        "deletionPolicy": "Delete", "adoptionPolicy": "IfTagged"});
+        "drain": {"timeoutSeconds": 15}, "deletionPolicy": "Delete", "adoptionPolicy": "IfTagged"});
     assert_eq!(set.data["spec"], filled);
 }

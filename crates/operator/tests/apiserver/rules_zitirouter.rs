@@ -66,6 +66,16 @@ async fn a_ziti_router_keeps_its_rules() {
             and(json!({"replicas": -1})),
             refused("greater than or equal to 0"),
         ),
+        (
+            "no drain",
+            and(json!({"drain": {"timeoutSeconds": 0}})),
+            TAKEN,
+        ),
+        (
+            "a drain of more than an hour",
+            and(json!({"drain": {"timeoutSeconds": 3601}})),
+            refused("less than or equal to 3600"),
+        ),
         ("mode host", and(json!({"tunnel": {"mode": "host"}})), TAKEN),
         (
             "another mode",
