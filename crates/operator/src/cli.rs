@@ -18,6 +18,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Print the custom resource definitions as YAML.
     Crds,
+    /// Tell what would be done for an object, without doing it.
+    Plan(crate::preview::PlanArgs),
 }
 
 #[derive(Debug, Args)]

@@ -75,6 +75,15 @@ pub(crate) async fn reconcile(
     }))
 }
 
+/// What a reconcile would see, for whoever only asks.
+pub(crate) async fn look<'a>(
+    context: &'a Context,
+    object: &'a ZitiRouter,
+) -> Result<plan::set::Facts<'a>, Error> {
+    let observed = observe::observe(context, object).await?;
+    Ok(observed.facts(object, &context.settings, Timestamp::now()))
+}
+
 /// Write the status, if it says anything new.
 async fn write_status(
     context: &Context,

@@ -19,6 +19,7 @@ mod edge_router;
 mod network_identity;
 mod operator;
 mod ownership;
+mod plan_mode;
 mod player;
 mod rules;
 mod rules_zitirouter;
