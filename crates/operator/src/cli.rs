@@ -20,6 +20,8 @@ pub(crate) enum Command {
     Crds,
     /// Tell what would be done for an object, without doing it.
     Plan(crate::preview::PlanArgs),
+    /// Make our objects of the proof of concept's manifest or of a chart's values.
+    Convert(crate::convert::ConvertArgs),
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,8 @@
 
 mod cli;
 mod context;
+mod convert;
+mod documents;
 mod edge_router;
 mod events;
 mod health;
@@ -52,6 +54,7 @@ fn carry_out(command: cli::Command) -> Result<ExitCode> {
     match command {
         cli::Command::Run(args) => run::run(args)?,
         cli::Command::Crds => cli::print_crds()?,
+        cli::Command::Convert(args) => convert::run(&args)?,
         cli::Command::Plan(args) => return preview::run(&args),
     }
     Ok(ExitCode::SUCCESS)

@@ -2,6 +2,7 @@
 //! from the cluster by name.
 
 use super::overlay::Overlay;
+use crate::documents::parse;
 use anyhow::{Context, Result, bail};
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
 use k8s_openapi::NamespaceResourceScope;
@@ -12,8 +13,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt::Debug;
-use std::io::Read;
-use std::path::Path;
 
 /// An object that is asked about.
 #[derive(Clone)]
@@ -40,27 +39,6 @@ pub(super) struct Documents {
     pub(super) overlay: Overlay,
     /// What the reader should know of how the file was taken.
     pub(super) notes: Vec<String>,
-}
-
-/// Read a file, `-` for standard input.
-pub(crate) fn read(path: &Path) -> Result<String> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .context("reading standard input")?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
-}
-
-/// The documents of a YAML text.
-pub(crate) fn parse(text: &str) -> Result<Vec<Value>> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("reading the YAML")?;
-    Ok(documents
-        .into_iter()
-        .filter(|document| !document.is_null())
-        .collect())
 }
 
 /// The objects of a file, as they would be once it was applied.

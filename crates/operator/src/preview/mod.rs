@@ -111,7 +111,7 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
     };
     let documents = match (&args.file, &args.name) {
         (Some(file), _) => {
-            let text = documents::read(file)?;
+            let text = crate::documents::read(file)?;
             documents::of_file(&client, &text, &namespace).await?
         }
         (None, Some(name)) => Documents {

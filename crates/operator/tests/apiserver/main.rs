@@ -14,6 +14,7 @@
 mod bad_network;
 mod bad_set;
 mod bad_tokens;
+mod convert;
 mod credentials;
 mod edge_router;
 mod network_identity;
