@@ -256,7 +256,9 @@ fn keep<D: Disk>(
         warn!(%failure, "the token is left alone");
     }
     let token = token.ok();
-    if !identity.has_endpoints {
+    // What the network says comes before what an earlier deployment has left.
+    let left = || volume.take_over_endpoints().context(VolumeSnafu);
+    if !identity.has_endpoints && !(request.endpoints.is_empty() && left()?) {
         let endpoints = endpoints(request, token.as_ref())?;
         info!(?endpoints, "writing the addresses of the controllers");
         volume.write_endpoints(&endpoints).context(VolumeSnafu)?;

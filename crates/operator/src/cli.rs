@@ -22,6 +22,8 @@ pub(crate) enum Command {
     Plan(crate::preview::PlanArgs),
     /// Make our objects of the proof of concept's manifest or of a chart's values.
     Convert(crate::convert::ConvertArgs),
+    /// Print the steps that take over a router which the Helm chart deployed.
+    Adopt(crate::adopt::AdoptArgs),
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@
 //! of the same shape (observe, plan, apply, status) live in [`network`],
 //! [`edge_router`] and [`set`]; [`networks`] is what they share.
 
+mod adopt;
 mod cli;
 mod context;
 mod convert;
@@ -54,6 +55,7 @@ fn carry_out(command: cli::Command) -> Result<ExitCode> {
     match command {
         cli::Command::Run(args) => run::run(args)?,
         cli::Command::Crds => cli::print_crds()?,
+        cli::Command::Adopt(args) => adopt::run(&args)?,
         cli::Command::Convert(args) => convert::run(&args)?,
         cli::Command::Plan(args) => return preview::run(&args),
     }

@@ -122,7 +122,7 @@ fn convert(documents: Vec<Value>, target: &Target) -> Result<Conversion> {
         let of_seed = group.starts_with("ziti.dariuszski.dev/");
         match kind.as_str() {
             "ZitiRouter" if of_seed => {
-                seed::router(&document, target, &controllers, &mut converted)
+                seed::router(&document, target, &controllers, &mut converted);
             }
             "ZitiController" if of_seed => seed::controller(&document, target, &mut converted),
             "" if document.is_object() => chart::router(document, target, &mut converted),

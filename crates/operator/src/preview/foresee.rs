@@ -4,9 +4,9 @@ use super::calls::Known;
 use super::no_events;
 use crate::context::{Backoff, Context, Stores};
 use crate::leader::Leadership;
-use crate::networks::Networks;
+use crate::networks::{Access, Networks};
 use crate::{edge_router, network, poller, set};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -20,6 +20,7 @@ use plan::set as set_plan;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use ziti::management::{EdgeRouterEntity, Filter};
 
 /// Everything that the controllers look at, read once.
 pub(crate) struct Look {
@@ -99,6 +100,31 @@ impl Look {
         Ok(NetworkPlan {
             object: object.clone(),
             plan,
+        })
+    }
+
+    /// The router of that name on a network.
+    pub(crate) async fn router_named(
+        &self,
+        namespace: &str,
+        network: &str,
+        name: &str,
+    ) -> Result<EdgeRouterEntity> {
+        let known = self.context.networks.get(namespace, network);
+        let known =
+            known.with_context(|| format!("namespace {namespace} has no ZitiNetwork {network}"))?;
+        let connection = match known.access(false) {
+            Access::Full(connection, _) => connection,
+            Access::No(problem) => bail!("{}: {}", problem.reason, problem.message),
+            Access::Anonymous(_) => bail!(
+                "ZitiNetwork {network} has no credential, so its routers cannot be looked at: set its spec.credential"
+            ),
+        };
+        let filter = Filter::equals("name", name)?;
+        let listed = connection.client.edge_routers(&filter).await;
+        let listed = listed.with_context(|| format!("looking for router {name} on the network"))?;
+        listed.items.into_iter().next().with_context(|| {
+            format!("ZitiNetwork {network} has no router named {name}: give --router with its name there")
         })
     }
 

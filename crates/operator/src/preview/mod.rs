@@ -11,13 +11,14 @@ mod foresee;
 mod overlay;
 mod report;
 
+pub(crate) use foresee::Look;
+pub(crate) use overlay::{Overlay, reading};
+
 use crate::events::Events;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use documents::{Documents, Subject};
-use foresee::Look;
 use kube::{Client, Config};
-use overlay::Overlay;
 use plan::Settings;
 use report::Report;
 use std::collections::BTreeSet;
@@ -127,8 +128,8 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
         router_image: args.router_image.clone(),
     };
     let namespaces: BTreeSet<String> = documents.subjects.iter().map(Subject::namespace).collect();
-    let reading = overlay::reading(client, documents.overlay);
-    let look = Look::new(reading, settings, &namespaces).await?;
+    let client = reading(client, documents.overlay);
+    let look = Look::new(client, settings, &namespaces).await?;
     let mut report = Report::new(documents.notes);
     for subject in &documents.subjects {
         match subject {
