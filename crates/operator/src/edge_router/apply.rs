@@ -138,10 +138,18 @@ async fn write_to_network(
                 .patch_edge_router(id, &patch(changes))
                 .await
                 .map_err(failed)?;
-            (
-                "Updated",
-                format!("updated router {id}: {}", changes.told()),
-            )
+            // With the wish that was carried out before, the difference is
+            // somebody else's doing.
+            let drifted = object.status.as_ref().is_some_and(|status| {
+                status.observed_generation == object.metadata.generation
+                    && status.id.as_ref() == Some(id)
+            });
+            let (reason, done) = if drifted {
+                ("PutBack", "put back")
+            } else {
+                ("Updated", "updated")
+            };
+            (reason, format!("{done} router {id}: {}", changes.told()))
         }
         Step::ReEnroll { id, why } => {
             client.re_enroll(id).await.map_err(failed)?;

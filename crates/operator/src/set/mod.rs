@@ -16,6 +16,7 @@ use kube::runtime::controller::Action;
 use plan::set::{Step, after_failure};
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::info;
 
 /// How soon to look again where the watch has not caught up yet.
 const STALE: Duration = Duration::from_millis(50);
@@ -62,6 +63,11 @@ pub(crate) async fn reconcile(
         }
         if *step == Step::ReleaseFinalizer {
             return Ok(Action::await_change());
+        }
+        if let Some(note) = plan::set::drift::told(&facts, step) {
+            info!(router = io::path(object.as_ref()), note, "put back");
+            let events = &context.events;
+            events.done(object.as_ref(), "PutBack", note).await;
         }
     }
     write_status(&context, &api, &object, &plan.status).await?;

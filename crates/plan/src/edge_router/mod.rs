@@ -9,6 +9,7 @@
 mod decide;
 mod delete;
 mod desired;
+mod paused;
 mod provided;
 mod status;
 mod token;

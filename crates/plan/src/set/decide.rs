@@ -6,8 +6,8 @@ use super::member::{Member, current_replicas, members, stateful_set_is_observed,
 use super::ownership::{Owners, object_is_old, owners};
 use super::validate::duplicated;
 use super::{
-    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, render, rollout, status, teardown,
-    validate,
+    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, paused, render, rollout, status,
+    teardown, validate,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
@@ -22,6 +22,9 @@ pub fn plan(facts: &Facts) -> Plan {
     let owners = owners(facts);
     if owners == Owners::Another {
         return teardown::wait_for_predecessor(facts, &members);
+    }
+    if facts.object.spec.paused {
+        return paused::plan(facts, &members);
     }
     if facts.object.metadata.deletion_timestamp.is_some() {
         return teardown::plan(facts, &members, owners);
@@ -54,6 +57,7 @@ pub fn plan(facts: &Facts) -> Plan {
     services(facts, &members, &mut steps);
     let config_map = configuration(facts, &mut steps);
     provided_copy(facts, &mut steps);
+    paused::end(facts, &members, &mut steps);
     edge_routers(facts, &members, &withheld, &mut steps);
     reports(facts, &members, &mut steps);
     tokens(facts, &members, &withheld, &mut steps);

@@ -6,16 +6,18 @@
 //! their order, stops at the first that fails, and is called again when
 //! something changed. [`render`] makes the objects, [`member`] gathers what is
 //! known of each member, [`rollout`] picks the next pod to replace,
-//! [`teardown`] takes everything away, [`ownership`] tells whose the objects
-//! are, [`orphan`] is for those without a ZitiRouter, [`status`] says how it
-//! stands.
+//! [`teardown`] takes everything away, [`drift`] tells what was put back, [`ownership`] tells whose the objects
+//! are, [`orphan`] is for those without a ZitiRouter, [`paused`] for one that is
+//! to be left alone, [`status`] says how it stands.
 
 pub mod applied;
 pub mod config;
 mod decide;
+pub mod drift;
 pub mod member;
 pub mod orphan;
 mod ownership;
+mod paused;
 mod pod;
 pub mod render;
 mod rollout;
