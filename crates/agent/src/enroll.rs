@@ -257,8 +257,9 @@ fn keep<D: Disk>(
     }
     let token = token.ok();
     // What the network says comes before what an earlier deployment has left.
-    let left = || volume.take_over_endpoints().context(VolumeSnafu);
-    if !identity.has_endpoints && !(request.endpoints.is_empty() && left()?) {
+    let known = identity.has_endpoints
+        || (request.endpoints.is_empty() && volume.take_over_endpoints().context(VolumeSnafu)?);
+    if !known {
         let endpoints = endpoints(request, token.as_ref())?;
         info!(?endpoints, "writing the addresses of the controllers");
         volume.write_endpoints(&endpoints).context(VolumeSnafu)?;
