@@ -296,3 +296,88 @@ impl Parts<'_> {
         notes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::release::{Config, Volume};
+    use super::*;
+
+    fn release() -> Release {
+        Release {
+            namespace: "ziti".to_owned(),
+            deployment: "legacy".to_owned(),
+            image: None,
+            resources: None,
+            claim: "legacy".to_owned(),
+            volume: Volume {
+                name: "pvc-1".to_owned(),
+                class: None,
+                size: "50Mi".to_owned(),
+                reclaim_policy: "Delete".to_owned(),
+            },
+            config: Config {
+                dns: vec!["edge-0.ziti.svc".to_owned()],
+                ..Config::default()
+            },
+        }
+    }
+
+    fn target() -> Target {
+        Target {
+            network: "sea".to_owned(),
+            name: "edge".to_owned(),
+        }
+    }
+
+    fn router(additions: &Value) -> EdgeRouterEntity {
+        let mut row = json!({"id": "r1", "name": "legacy", "isVerified": true});
+        for (key, value) in additions.as_object().unwrap() {
+            row[key] = value.clone();
+        }
+        serde_json::from_value(row).unwrap()
+    }
+
+    #[test]
+    fn names_on_the_network_are_no_commands() {
+        let evil = "x\nEOF\nrm -rf /\n$(reboot)";
+        let router = router(&json!({"name": evil, "roleAttributes": [evil], "tags": {evil: evil}}));
+        let script = script(&release(), &router, &target()).unwrap();
+        let (mut inside, mut commands) = (false, Vec::new());
+        for line in script.lines() {
+            match line {
+                "EOF" => inside = false,
+                line if inside || line.starts_with('#') || line.is_empty() => {}
+                line => {
+                    inside = line.ends_with("<<'EOF'");
+                    commands.push(line);
+                }
+            }
+        }
+        let ours = |line: &&str| line.starts_with("kubectl ") || *line == "set -eu";
+        assert!(commands.iter().all(|line| ours(&line)), "{commands:#?}");
+        assert!(!inside);
+    }
+
+    #[test]
+    fn what_cannot_be_taken_over_is_said() {
+        let refused = |release: &Release, additions: Value| {
+            let answer = script(release, &router(&additions), &target());
+            format!("{:#}", answer.unwrap_err())
+        };
+        let told = refused(&release(), json!({"isVerified": false}));
+        assert!(told.contains("never been enrolled"), "{told}");
+        let told = refused(&release(), json!({"tags": {names::TAG_NAME: "other"}}));
+        assert!(told.contains("belongs to EdgeRouter other"), "{told}");
+        let mut elsewhere = release();
+        elsewhere.config.dns = vec!["old".to_owned()];
+        let told = refused(&elsewhere, json!({}));
+        assert!(
+            told.contains("csr.sans.dns={old,edge-0.ziti.svc}"),
+            "{told}"
+        );
+        let mut unknown = release();
+        unknown.config.tunnel_mode = Some("teleport".to_owned());
+        let told = refused(&unknown, json!({}));
+        assert!(told.contains("tunnel mode teleport"), "{told}");
+    }
+}

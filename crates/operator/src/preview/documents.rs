@@ -4,10 +4,10 @@
 use super::overlay::Overlay;
 use crate::documents::parse;
 use anyhow::{Context, Result, bail};
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -72,7 +72,8 @@ impl Documents {
                 self.subjects.push(Subject::EdgeRouter(Box::new(object)));
             }
             (group, "ZitiRouter") if group == ours => {
-                let object = self.lay(client, document, namespace).await?;
+                let object: ZitiRouter = self.lay(client, document, namespace).await?;
+                self.lay_copied_tokens(&object)?;
                 self.subjects.push(Subject::Router(Box::new(object)));
             }
             ("v1", "Secret") => {
@@ -130,7 +131,10 @@ impl Documents {
                     told(),
                     status.message
                 ));
-                merged
+                let mut object = merged;
+                // What it owns must be seen to be its own.
+                object.meta_mut().uid.get_or_insert("to-come".to_owned());
+                object
             }
             Err(error) => {
                 return Err(error).with_context(|| format!("{} would be refused", told()));
@@ -138,6 +142,28 @@ impl Documents {
         };
         self.put(&object)?;
         Ok(object)
+    }
+
+    /// The Secret into which the operator will copy tokens that are written in
+    /// the object, for its EdgeRouters to read. Without the label by which the
+    /// set finds its objects: the copying itself is still to be told.
+    fn lay_copied_tokens(&mut self, object: &ZitiRouter) -> Result<()> {
+        let Some(tokens) = &object.spec.tokens else {
+            return Ok(());
+        };
+        let bytes = |text: &str| k8s_openapi::ByteString(text.as_bytes().to_vec());
+        let data = tokens
+            .iter()
+            .map(|(member, token)| (member.clone(), bytes(&token.0)));
+        self.put(&Secret {
+            metadata: ObjectMeta {
+                name: Some(names::provided_tokens_secret(&object.name_any())),
+                namespace: object.namespace(),
+                ..ObjectMeta::default()
+            },
+            data: Some(data.collect()),
+            ..Secret::default()
+        })
     }
 
     fn put<K: Kind>(&mut self, object: &K) -> Result<()> {

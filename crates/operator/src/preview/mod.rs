@@ -149,10 +149,10 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
 
 /// The cluster, as kubectl would reach it, or as a pod does.
 pub(crate) async fn connect() -> Result<Client> {
-    let mut config = Config::infer()
+    // With the client's own retries: there is nothing that they could repeat.
+    let config = Config::infer()
         .await
         .context("finding the Kubernetes API: in a pod, or by KUBECONFIG")?;
-    config.default_retry = false;
     Client::try_from(config).context("making the Kubernetes client")
 }
 

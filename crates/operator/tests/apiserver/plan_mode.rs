@@ -205,3 +205,35 @@ async fn what_cannot_be_told_has_an_exit_code_of_its_own() {
     let output = plan(&world, &world.admin_kubeconfig(), &["--no-such-flag"]);
     assert_eq!(output.status.code(), Some(1), "usage is no 2");
 }
+
+#[tokio::test]
+async fn a_set_with_its_tokens_is_told_to_its_workload_and_no_token_is() {
+    let controller = network::shared_controller().await;
+    let world = World::new("handed").await;
+    let ziti = network::admin(&controller);
+    let router = network::register(&ziti, "handed-by-hand", json!({})).await;
+    let tokens = json!({"handed-0": network::token_of(&router)});
+    let spec = json!({"replicas": 1, "tokens": tokens});
+    let set = json!({"metadata": {"name": "handed"}, "spec": spec});
+    let file = file(&world, &[manifest("ZitiRouter", &set)]);
+    let args = ["-f", file.to_str().unwrap(), "-o", "json"];
+    // As the operator's account, which may not ask for the dry run.
+    let output = plan(&world, &world.operator_kubeconfig(), &args);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let note = report["notes"][0].as_str().unwrap();
+    assert!(note.contains("taken as it is written"), "{note}");
+    let told = told(&report);
+    for (verb, resource, name) in [
+        ("patch", "secrets", "handed-provided-tokens"),
+        ("patch", "secrets", "handed-0-enrollment"),
+        ("patch", "statefulsets", "handed"),
+    ] {
+        let call = (verb.to_owned(), resource.to_owned(), name.to_owned());
+        assert!(told.contains(&call), "no {call:?} in {told:?}");
+    }
+    assert!(
+        told.iter()
+            .all(|(_, resource, _)| resource != "edge-routers")
+    );
+}
