@@ -307,7 +307,10 @@ fn keep<D: Disk>(
         warn!(%failure, "the token is left alone");
     }
     let token = token.ok();
-    if !identity.has_endpoints {
+    // What the network says comes before what an earlier deployment has left.
+    let known = identity.has_endpoints
+        || (request.endpoints.is_empty() && volume.take_over_endpoints().context(VolumeSnafu)?);
+    if !known {
         let endpoints = endpoints(request, token.as_ref())?;
         info!(?endpoints, "writing the addresses of the controllers");
         volume.write_endpoints(&endpoints).context(VolumeSnafu)?;

@@ -26,6 +26,8 @@ const CERT: &str = "ziti-router.cert";
 const SERVER_CERT: &str = "ziti-router.server.chain.cert";
 const CAS: &str = "ziti-router.cas";
 const ENDPOINTS: &str = "endpoints";
+/// Where a router that the Helm chart deployed keeps the same, in the same form.
+const CHART_ENDPOINTS: &str = "endpoints.yml";
 const TOKEN_DIGEST: &str = ".token-digest";
 /// The controller that enrolled the router, which can extend its certificates.
 const ISSUER: &str = ".issuer";
@@ -305,9 +307,21 @@ impl<D: Disk> Volume<D> {
         self.rename(&unfinished, &self.path(ENDPOINTS))
     }
 
+    /// Copies the controllers' addresses that a router deployed by the Helm chart has left. False
+    /// where there are none.
+    pub fn take_over_endpoints(&self) -> Result<bool, VolumeError> {
+        let Some(text) = self.read(CHART_ENDPOINTS)?.filter(|text| lists_any(text)) else {
+            return Ok(false);
+        };
+        let unfinished = self.path(".endpoints");
+        self.write(&unfinished, &text)?;
+        self.rename(&unfinished, &self.path(ENDPOINTS))?;
+        Ok(true)
+    }
+
     fn has_endpoints(&self) -> bool {
-        let text = self.read(ENDPOINTS).ok().flatten().unwrap_or_default();
-        text.lines().any(|line| line.trim_start().starts_with("- "))
+        let text = self.read(ENDPOINTS).ok().flatten();
+        text.is_some_and(|text| lists_any(&text))
     }
 
     /// Anything but a digest counts as none: at worst the token is tried.
@@ -352,6 +366,11 @@ impl<D: Disk> Volume<D> {
         let act = "remove";
         result.context(ChangeSnafu { act, path })
     }
+}
+
+/// Whether a file of endpoints names one.
+fn lists_any(text: &str) -> bool {
+    text.lines().any(|line| line.trim_start().starts_with("- "))
 }
 
 /// The form that routers of all versions read: `Endpoints` with a capital.

@@ -186,6 +186,31 @@ async fn missing_addresses_are_written_where_they_are_known() {
 }
 
 #[tokio::test]
+async fn addresses_that_a_router_of_the_helm_chart_left_are_taken_over() {
+    let controller = LocalController::start().await.unwrap();
+    let client = admin(&controller);
+    let (_, token) = registered(&client, "left").await;
+    let mut pod = Pod::new();
+    pod.give(&token);
+    pod.succeeds(Outcome::Enrolled).await;
+    let (ours, theirs) = ("endpoints", "endpoints.yml");
+    let [ours, theirs] = [ours, theirs].map(|name| pod.request.identity_dir.join(name));
+    std::fs::remove_file(&ours).unwrap();
+    std::fs::write(&theirs, "endpoints:\n  - tls:left:1\n").unwrap();
+    pod.give("");
+    pod.succeeds(Outcome::AlreadyEnrolled).await;
+    let written = std::fs::read_to_string(&ours).unwrap();
+    assert_eq!(written, "endpoints:\n  - tls:left:1\n");
+
+    // What the network says now counts more than what was left.
+    std::fs::remove_file(&ours).unwrap();
+    pod.request.endpoints = vec!["tls:elsewhere:1".to_owned()];
+    pod.succeeds(Outcome::AlreadyEnrolled).await;
+    let written = std::fs::read_to_string(&ours).unwrap();
+    assert_eq!(written, "Endpoints:\n- tls:elsewhere:1\n");
+}
+
+#[tokio::test]
 async fn a_controller_that_is_away_is_waited_for() {
     let mut controller = LocalController::start().await.unwrap();
     let client = admin(&controller);

@@ -87,6 +87,12 @@ pub struct EdgeRouterSpec {
     /// What to do when the network has a router of this name that is not ours.
     #[serde(default)]
     pub adoption_policy: AdoptionPolicy,
+
+    /// Stops every write for this object, on the network and in Kubernetes, its
+    /// deletion included; only its status goes on. The members of a ZitiRouter
+    /// are paused by way of that.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// Where the enrollment token comes from.

@@ -27,6 +27,8 @@ pub const READY: &str = "Ready";
 pub const PENDING: &str = "Pending";
 /// The object is being deleted.
 pub const DELETING: &str = "Deleting";
+/// Nothing is written for the object, since its spec says so.
+pub const PAUSED: &str = "Paused";
 
 // ZitiNetwork, and EdgeRouters that wait for one.
 

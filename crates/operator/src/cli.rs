@@ -18,6 +18,12 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Print the custom resource definitions as YAML.
     Crds,
+    /// Tell what would be done for an object, without doing it.
+    Plan(crate::preview::PlanArgs),
+    /// Make our objects of the proof of concept's manifest or of a chart's values.
+    Convert(crate::convert::ConvertArgs),
+    /// Print the steps that take over a router which the Helm chart deployed.
+    Adopt(crate::adopt::AdoptArgs),
 }
 
 #[derive(Debug, Args)]

@@ -5,9 +5,12 @@
 //! of the same shape (observe, plan, apply, status) live in [`network`],
 //! [`edge_router`] and [`set`]; [`networks`] is what they share.
 
+mod adopt;
 mod cadence;
 mod cli;
 mod context;
+mod convert;
+mod documents;
 mod edge_router;
 mod events;
 mod health;
@@ -18,6 +21,7 @@ mod networks;
 mod nodes;
 mod picture;
 mod poller;
+mod preview;
 mod problem;
 mod run;
 mod set;
@@ -25,12 +29,38 @@ mod stream;
 
 use anyhow::Result;
 use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     // Before anything speaks TLS: with no default provider rustls panics.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    match cli::Cli::parse().command {
-        cli::Command::Run(args) => run::run(args),
-        cli::Command::Crds => cli::print_crds(),
+    // Not clap's own exit: its 2 means here that something would be done.
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let asked = !error.use_stderr();
+            let printed = error.print().is_ok();
+            return ExitCode::from(u8::from(!(asked && printed)));
+        }
+    };
+    match carry_out(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            // As main would print it.
+            let _ = writeln!(std::io::stderr(), "Error: {error:?}");
+            ExitCode::FAILURE
+        }
     }
+}
+
+fn carry_out(command: cli::Command) -> Result<ExitCode> {
+    match command {
+        cli::Command::Run(args) => run::run(args)?,
+        cli::Command::Crds => cli::print_crds()?,
+        cli::Command::Adopt(args) => adopt::run(&args)?,
+        cli::Command::Convert(args) => convert::run(&args)?,
+        cli::Command::Plan(args) => return preview::run(&args),
+    }
+    Ok(ExitCode::SUCCESS)
 }

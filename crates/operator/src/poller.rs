@@ -59,7 +59,8 @@ pub(crate) fn edge_routers_of(context: &Context, network: &Network) -> Vec<Arc<E
         .collect()
 }
 
-async fn poll(context: &Context, network: &Network) {
+/// List the routers of a network once.
+pub(crate) async fn poll(context: &Context, network: &Network) {
     let Access::Full(connection, _) = network.access(true) else {
         return;
     };

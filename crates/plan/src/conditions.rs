@@ -26,6 +26,17 @@ impl Truth {
     }
 }
 
+impl Truth {
+    /// The value of a condition; a word that is none of the three is unknown.
+    pub fn of(condition: &Condition) -> Self {
+        match condition.status.as_str() {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
 impl From<bool> for Truth {
     fn from(holds: bool) -> Self {
         if holds { Self::True } else { Self::False }

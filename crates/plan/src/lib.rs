@@ -8,13 +8,15 @@
 //!
 //! - [`network`] decides for a `ZitiNetwork`;
 //! - [`edge_router`] decides for one `EdgeRouter`, from what the network says;
-//! - [`set`] decides for a `ZitiRouter`, from what the cluster says.
+//! - [`set`] decides for a `ZitiRouter`, from what the cluster says;
+//! - [`foresight`] tells what will follow, for whoever asks before it is done.
 //!
 //! A failed read is a value (for example [`edge_router::NetworkFacts::Unusable`]),
 //! never an empty list: doubt plans nothing.
 
 pub mod conditions;
 pub mod edge_router;
+pub mod foresight;
 pub mod network;
 pub mod set;
 pub mod token;

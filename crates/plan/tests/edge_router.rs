@@ -504,3 +504,27 @@ fn the_life_of_the_certificate_is_told_and_costs_nothing_at_rest() {
         ("True", reasons::READY)
     );
 }
+
+#[test]
+fn a_paused_router_is_left_alone_and_is_as_ready_as_it_is() {
+    let mut entity = verified("f1");
+    (entity.online, entity.synced, entity.cost) = (true, true, 9);
+    let mut case = Case::managed(vec![entity]).recorded();
+    case.status().conditions = case.plan().status.conditions;
+    assert!(!case.plan().steps.is_empty(), "its cost is to be put back");
+    case.object.spec.paused = true;
+    let plan = case.plan();
+    assert_eq!(plan.steps, []);
+    assert_eq!(ready_reason(&plan), reasons::PAUSED);
+    assert_eq!(condition(&plan, types::READY).status, "True");
+
+    case.object.metadata.deletion_timestamp = Some(Time(now()));
+    let plan = case.plan();
+    assert_eq!(plan.steps, [], "its deletion waits");
+    assert_eq!(condition(&plan, types::READY).status, "False");
+    assert!(
+        condition(&plan, types::READY)
+            .message
+            .contains("deletion waits")
+    );
+}

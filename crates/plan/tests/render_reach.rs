@@ -85,7 +85,7 @@ fn made(spec: Value) -> BTreeMap<String, Value> {
         }
     }
     for step in &plan_of.steps {
-        if let Step::ApplyExtra(extra) = step {
+        if let Step::ApplyExtra(_, extra) = step {
             let types = extra.types.clone().unwrap();
             let mut annotations = extra.metadata.annotations.clone().unwrap_or_default();
             annotations.remove("openziti.io/applied-hash");

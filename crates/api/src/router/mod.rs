@@ -201,6 +201,12 @@ pub struct ZitiRouterSpec {
     /// ours.
     #[serde(default)]
     pub adoption_policy: AdoptionPolicy,
+
+    /// Stops every write for this object and its members, in Kubernetes and on
+    /// the network, their deletion included; only status goes on. What runs goes
+    /// on running.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 impl ZitiRouterSpec {

@@ -138,7 +138,18 @@ async fn write_to_network(
                 .patch_edge_router(id, &patch(changes))
                 .await
                 .map_err(failed)?;
-            ("Updated", format!("updated router {id}: {}", told(changes)))
+            // With the wish that was carried out before, the difference is
+            // somebody else's doing.
+            let drifted = object.status.as_ref().is_some_and(|status| {
+                status.observed_generation == object.metadata.generation
+                    && status.id.as_ref() == Some(id)
+            });
+            let (reason, done) = if drifted {
+                ("PutBack", "put back")
+            } else {
+                ("Updated", "updated")
+            };
+            (reason, format!("{done} router {id}: {}", changes.told()))
         }
         Step::ReEnroll { id, why } => {
             client.re_enroll(id).await.map_err(failed)?;
@@ -239,7 +250,8 @@ fn cost(cost: i32) -> u16 {
     u16::try_from(cost).unwrap_or(u16::MAX)
 }
 
-fn new_edge_router(spec: &RouterSpec) -> NewEdgeRouter {
+/// A router to be registered, as the network takes it.
+pub(crate) fn new_edge_router(spec: &RouterSpec) -> NewEdgeRouter {
     let RouterSpec {
         name,
         role_attributes,
@@ -259,7 +271,8 @@ fn new_edge_router(spec: &RouterSpec) -> NewEdgeRouter {
     }
 }
 
-fn patch(changes: &Changes) -> EdgeRouterPatch {
+/// A change of a router, as the network takes it.
+pub(crate) fn patch(changes: &Changes) -> EdgeRouterPatch {
     let Changes {
         role_attributes,
         tunneler_enabled,
@@ -268,32 +281,11 @@ fn patch(changes: &Changes) -> EdgeRouterPatch {
         tags,
     } = changes;
     EdgeRouterPatch {
-        role_attributes: role_attributes.clone(),
-        is_tunneler_enabled: *tunneler_enabled,
-        cost: wanted_cost.map(cost),
-        no_traversal: *no_traversal,
-        tags: tags.as_ref().map(json_map),
+        role_attributes: role_attributes.as_ref().map(|change| change.to.clone()),
+        is_tunneler_enabled: tunneler_enabled.as_ref().map(|change| change.to),
+        cost: wanted_cost.as_ref().map(|change| cost(change.to)),
+        no_traversal: no_traversal.as_ref().map(|change| change.to),
+        tags: tags.as_ref().map(|change| json_map(&change.to)),
         app_data: None,
     }
-}
-
-/// What was changed, for the event.
-fn told(changes: &Changes) -> String {
-    let Changes {
-        role_attributes,
-        tunneler_enabled,
-        cost,
-        no_traversal,
-        tags,
-    } = changes;
-    let parts = [
-        role_attributes
-            .as_ref()
-            .map(|roles| format!("role attributes {roles:?}")),
-        tunneler_enabled.map(|on| format!("tunneler {}", if on { "on" } else { "off" })),
-        cost.map(|cost| format!("cost {cost}")),
-        no_traversal.map(|no| format!("no traversal {no}")),
-        tags.as_ref().map(|_| "tags".to_owned()),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

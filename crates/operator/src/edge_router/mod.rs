@@ -3,6 +3,7 @@
 mod apply;
 mod observe;
 
+pub(crate) use apply::{new_edge_router, patch};
 pub(crate) use observe::digest_of;
 
 use crate::context::Context;
@@ -44,20 +45,7 @@ pub(crate) async fn reconcile(
             _ => None,
         };
         let observed = observe::observe(&context, &object, network.as_deref(), fresh).await?;
-        let now = Timestamp::now();
-        let facts = Facts {
-            object: &object,
-            settings: &context.settings,
-            network: observed.network.clone(),
-            provided: observed.provided.as_ref().map(|provided| {
-                provided
-                    .as_ref()
-                    .map(|(facts, _)| facts.clone())
-                    .map_err(Clone::clone)
-            }),
-            secret: observed.secret.clone(),
-            now,
-        };
+        let facts = observed.facts(&object, &context.settings, Timestamp::now());
         let plan = plan::edge_router::plan(&facts);
         if plan.steps.is_empty() {
             drop(guard);
@@ -101,6 +89,17 @@ pub(crate) async fn reconcile(
         "did not settle in one go; goes on"
     );
     Ok(Action::requeue(Duration::from_secs(1)))
+}
+
+/// What a reconcile would see if it asked the network anew, for whoever only
+/// asks.
+pub(crate) async fn look<'a>(
+    context: &'a Context,
+    object: &'a EdgeRouter,
+) -> Result<Facts<'a>, Error> {
+    let network = observe::network(context, object);
+    let observed = observe::observe(context, object, network.as_deref(), true).await?;
+    Ok(observed.facts(object, &context.settings, Timestamp::now()))
 }
 
 /// Nothing is left to do: say how it stands.

@@ -14,8 +14,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::reflector::ObjectRef;
+use plan::Settings;
 use plan::edge_router::{
-    Entity, NetworkBasics, NetworkFacts, Problem, SecretFacts, View, wanted_name,
+    Entity, Facts, NetworkBasics, NetworkFacts, Problem, SecretFacts, View, wanted_name,
 };
 use plan::network::Verdict;
 use plan::token::TokenFacts;
@@ -36,6 +37,29 @@ pub(super) struct Observed {
     /// Tokens shown by the network, with their texts.
     pub(super) tokens: Vec<EnrollmentToken>,
     pub(super) connection: Option<Connection>,
+}
+
+impl Observed {
+    /// The same without the texts of tokens.
+    pub(super) fn facts<'a>(
+        &self,
+        object: &'a EdgeRouter,
+        settings: &'a Settings,
+        now: Timestamp,
+    ) -> Facts<'a> {
+        let provided = self.provided.as_ref().map(|provided| {
+            let facts = provided.as_ref().map(|(facts, _)| facts.clone());
+            facts.map_err(Clone::clone)
+        });
+        Facts {
+            object,
+            settings,
+            network: self.network.clone(),
+            provided,
+            secret: self.secret.clone(),
+            now,
+        }
+    }
 }
 
 /// Whether the router must be asked for by itself: another pod has reported

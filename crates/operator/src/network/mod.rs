@@ -23,30 +23,7 @@ pub(crate) async fn reconcile(
 ) -> Result<Action, Error> {
     let key: Key = (object.namespace().unwrap_or_default(), object.name_any());
     let (network, new) = context.networks.get_or_insert(&key);
-
-    // Observe: reads of Secrets and ConfigMaps, and calls to Ziti.
-    let connected = observe::connect(&context, &object, &network).await;
-    let answer = match connected {
-        Ok(connection) => ask(&connection).await,
-        Err(problem) => Err(problem),
-    };
-    let answer = answer.map_err(|problem| told_once(&object, problem));
-    let users = count_users(&context, &object).await?;
-    let credential_expiry = network
-        .connection()
-        .and_then(|connection| connection.credential_expiry);
-
-    // Plan: no client.
-    let now = Timestamp::now();
-    let facts = Facts {
-        object: &object,
-        settings: &context.settings,
-        answer,
-        credential_expiry,
-        users,
-        now,
-    };
-    let plan = plan::network::plan(&facts);
+    let plan = look(&context, &object, &network).await?;
 
     // Tell those who wait, then apply and write.
     share(&context, &object, &network, &plan, new);
@@ -58,6 +35,42 @@ pub(crate) async fn reconcile(
     write_status(&context, &object, &plan).await?;
     context.backoff.reset(&backoff_key(&object));
     Ok(Action::requeue(plan.requeue.unsigned_abs()))
+}
+
+/// Observe and plan: what a reconcile knows before it writes.
+pub(crate) async fn look(
+    context: &Context,
+    object: &ZitiNetwork,
+    network: &Network,
+) -> Result<Plan, Error> {
+    // Observe: reads of Secrets and ConfigMaps, and calls to Ziti.
+    let connected = observe::connect(context, object, network).await;
+    let answer = match connected {
+        Ok(connection) => ask(&connection).await,
+        Err(problem) => Err(problem),
+    };
+    let answer = answer.map_err(|problem| told_once(object, problem));
+    let users = count_users(context, object).await?;
+    let credential_expiry = network
+        .connection()
+        .and_then(|connection| connection.credential_expiry);
+
+    // Plan: no client.
+    Ok(plan::network::plan(&Facts {
+        object,
+        settings: &context.settings,
+        answer,
+        credential_expiry,
+        users,
+        now: Timestamp::now(),
+    }))
+}
+
+/// Keep what was found about the network. Says whether that is news.
+pub(crate) fn judge(object: &ZitiNetwork, network: &Network, plan: &Plan) -> bool {
+    let plane = object.spec.control_plane.as_ref();
+    let names_controllers = plane.is_some_and(|plane| !plane.endpoints.is_empty());
+    network.judge(plan.verdict.clone(), names_controllers)
 }
 
 /// What to do after a failure.
@@ -146,12 +159,7 @@ fn share(
     plan: &Plan,
     new: bool,
 ) {
-    let names_controllers = object
-        .spec
-        .control_plane
-        .as_ref()
-        .is_some_and(|plane| !plane.endpoints.is_empty());
-    let news = network.judge(plan.verdict.clone(), names_controllers);
+    let news = judge(object, network, plan);
     if new {
         tokio::spawn(poller::run(context.clone(), network.clone()));
         tokio::spawn(stream::run(context.clone(), network.clone()));

@@ -111,7 +111,9 @@ pub(super) async fn apply(
         Step::DeleteConfigMap { name } => {
             delete::<ConfigMap>(context, &namespace, name, None).await?;
         }
-        Step::ApplyExtra(extra) => apply_extra(context, object, observed, extra).await?,
+        Step::ApplyExtra(kind, extra) => {
+            apply_extra(context, object, observed, *kind, extra).await?;
+        }
         Step::DeleteExtra { kind, name } => {
             let resource = kind.resource();
             let api: Api<DynamicObject> =
@@ -186,11 +188,9 @@ async fn apply_extra(
     context: &Context,
     owner: &ZitiRouter,
     observed: &Observed,
+    kind: extra::Kind,
     object: &DynamicObject,
 ) -> Result<(), Error> {
-    let Some(kind) = extra::Kind::of(object) else {
-        return Ok(());
-    };
     let resource = kind.resource();
     let namespace = owner.namespace().unwrap_or_default();
     let api: Api<DynamicObject> =

@@ -16,6 +16,7 @@ use kube::runtime::controller::Action;
 use plan::set::{Step, after_failure};
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::info;
 
 /// How soon to look again where the watch has not caught up yet.
 const STALE: Duration = Duration::from_millis(50);
@@ -63,6 +64,11 @@ pub(crate) async fn reconcile(
         if *step == Step::ReleaseFinalizer {
             return Ok(Action::await_change());
         }
+        if let Some(note) = plan::set::drift::told(&facts, step) {
+            info!(router = io::path(object.as_ref()), note, "put back");
+            let events = &context.events;
+            events.done(object.as_ref(), "PutBack", note).await;
+        }
     }
     write_status(&context, &api, &object, &plan.status).await?;
     context.backoff.reset(&backoff_key(&object));
@@ -73,6 +79,15 @@ pub(crate) async fn reconcile(
     Ok(plan.requeue.map_or_else(Action::await_change, |after| {
         Action::requeue(after.unsigned_abs())
     }))
+}
+
+/// What a reconcile would see, for whoever only asks.
+pub(crate) async fn look<'a>(
+    context: &'a Context,
+    object: &'a ZitiRouter,
+) -> Result<plan::set::Facts<'a>, Error> {
+    let observed = observe::observe(context, object).await?;
+    Ok(observed.facts(object, &context.settings, Timestamp::now()))
 }
 
 /// Write the status, if it says anything new.

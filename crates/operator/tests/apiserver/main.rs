@@ -14,12 +14,16 @@
 mod bad_network;
 mod bad_set;
 mod bad_tokens;
+mod convert;
 mod credentials;
+mod drift;
 mod edge_router;
 mod event_stream;
 mod network_identity;
 mod operator;
 mod ownership;
+mod paused;
+mod plan_mode;
 mod player;
 mod rules;
 mod rules_reach;

@@ -338,7 +338,7 @@ async fn what_a_user_leaves_out_is_filled_in() {
         .unwrap();
     let filled = json!({"networkRef": {"name": "n"}, "tunnelerEnabled": false, "cost": 0,
         "noTraversal": false, "enrollment": {"managed": {"reissue": "Automatic"}},
-        "deletionPolicy": "Delete", "adoptionPolicy": "IfTagged"});
+        "deletionPolicy": "Delete", "adoptionPolicy": "IfTagged", "paused": false});
     assert_eq!(er.data["spec"], filled);
     let set = raw::<ZitiRouter>(&world)
         .create(&params, &untyped::<ZitiRouter>(base))
@@ -349,6 +349,6 @@ async fn what_a_user_leaves_out_is_filled_in() {
         "csr": {"sans": {}}, "cost": 0, "noTraversal": false,
         "identityStorage": {"persistentVolumeClaim": {"size": "50Mi"}},
         "retention": {"whenDeleted": "Delete", "whenScaled": "Delete"},
-        "drain": {"timeoutSeconds": 15}, "deletionPolicy": "Delete", "adoptionPolicy": "IfTagged"});
+        "drain": {"timeoutSeconds": 15}, "deletionPolicy": "Delete", "adoptionPolicy": "IfTagged", "paused": false});
     assert_eq!(set.data["spec"], filled);
 }

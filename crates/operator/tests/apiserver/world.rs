@@ -131,6 +131,11 @@ impl World {
             .unwrap()
     }
 
+    /// The kubeconfig of an administrator.
+    pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
+        self.shared.server.kubeconfig()
+    }
+
     /// A directory that ends with the API server.
     pub(crate) fn dir(&self) -> &Path {
         self.shared.server.dir()

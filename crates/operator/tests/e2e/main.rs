@@ -11,6 +11,7 @@
     clippy::expect_used,
     reason = "helpers of tests fail as tests do"
 )]
+mod adopt;
 mod data_path;
 mod healing;
 mod leaving;

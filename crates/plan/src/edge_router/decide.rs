@@ -3,8 +3,8 @@
 use super::desired::{changes, is_owned, name_fault, tags_are_of_object, wanted, wanted_tags};
 use super::status::Draft;
 use super::{
-    Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, provided, token,
-    wanted_name,
+    Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, paused, provided,
+    token, wanted_name,
 };
 use api::edge_router::{Enrollment, Intent, IntentAct};
 use api::{AdoptionPolicy, names, reasons};
@@ -13,6 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 /// Decide what to do for an `EdgeRouter`, and what to say of it.
 pub fn plan(facts: &Facts) -> Plan {
     let object = facts.object;
+    if object.spec.paused {
+        return paused::plan(facts);
+    }
     if object.metadata.deletion_timestamp.is_some() {
         return delete::plan(facts);
     }

@@ -1,6 +1,6 @@
 //! What the network should hold for an `EdgeRouter`, and whose a router is.
 
-use super::{Changes, Entity, RouterSpec};
+use super::{Change, Changes, Entity, RouterSpec};
 use api::{EdgeRouter, names};
 use std::collections::BTreeMap;
 
@@ -97,8 +97,11 @@ pub(super) fn wanted(object: &EdgeRouter, install_id: &str) -> RouterSpec {
 /// among it: Ziti answers a rename onto a taken name with 200 and drops every
 /// change that came with it.
 pub(super) fn changes(entity: &Entity, wanted: &RouterSpec) -> Changes {
-    fn differs<T: PartialEq + Clone>(have: &T, want: &T) -> Option<T> {
-        (have != want).then(|| want.clone())
+    fn differs<T: PartialEq + Clone>(have: &T, want: &T) -> Option<Change<T>> {
+        (have != want).then(|| Change {
+            from: have.clone(),
+            to: want.clone(),
+        })
     }
     let mut have_roles = entity.role_attributes.clone();
     have_roles.sort();

@@ -10,6 +10,7 @@ mod certificate;
 mod decide;
 mod delete;
 mod desired;
+mod paused;
 mod provided;
 mod status;
 mod token;
@@ -24,7 +25,8 @@ use crate::token::TokenFacts;
 use api::edge_router::Intent;
 use api::{EdgeRouter, EdgeRouterStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 /// How long a router must be offline before a new identity may be made for it:
 /// within this time of a connection the controller refuses a second one
@@ -320,24 +322,87 @@ pub struct RouterSpec {
     pub tags: BTreeMap<String, String>,
 }
 
+/// A value that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<T> {
+    /// What it is.
+    pub from: T,
+    /// What it should be.
+    pub to: T,
+}
+
 /// What differs between a router and its object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// New role attributes.
-    pub role_attributes: Option<Vec<String>>,
+    pub role_attributes: Option<Change<Vec<String>>>,
     /// New tunneler permission.
-    pub tunneler_enabled: Option<bool>,
+    pub tunneler_enabled: Option<Change<bool>>,
     /// New cost.
-    pub cost: Option<i32>,
+    pub cost: Option<Change<i32>>,
     /// New traversal rule.
-    pub no_traversal: Option<bool>,
+    pub no_traversal: Option<Change<bool>>,
     /// All tags anew: Ziti replaces the map whole.
-    pub tags: Option<BTreeMap<String, String>>,
+    pub tags: Option<Change<BTreeMap<String, String>>>,
 }
 
 impl Changes {
     /// Whether nothing differs. An empty PATCH is a server error in a cluster.
     pub fn is_empty(&self) -> bool {
         self == &Self::default()
+    }
+
+    /// The router as it is with them.
+    pub fn carry_out(&self, entity: &mut Entity) {
+        let Self {
+            role_attributes,
+            tunneler_enabled,
+            cost,
+            no_traversal,
+            tags,
+        } = self;
+        if let Some(change) = role_attributes {
+            entity.role_attributes.clone_from(&change.to);
+        }
+        if let Some(change) = tunneler_enabled {
+            entity.tunneler_enabled = change.to;
+        }
+        if let Some(change) = cost {
+            entity.cost = change.to;
+        }
+        if let Some(change) = no_traversal {
+            entity.no_traversal = change.to;
+        }
+        if let Some(change) = tags {
+            entity.tags.clone_from(&change.to);
+        }
+    }
+
+    /// What they are, from what to what, in words.
+    pub fn told(&self) -> String {
+        fn told<T: Debug>(what: &str, change: Option<&Change<T>>) -> Option<String> {
+            change.map(|change| format!("{what} {:?} → {:?}", change.from, change.to))
+        }
+        let tags = self.tags.as_ref().map(|change| {
+            let have = |key: &String| change.from.get(key) != change.to.get(key);
+            let keys: BTreeSet<&String> = change.from.keys().chain(change.to.keys()).collect();
+            let differing = keys.into_iter().filter(|key| have(key));
+            let told = differing.map(|key| {
+                let value = |tags: &BTreeMap<String, String>| match tags.get(key) {
+                    Some(value) => format!("{value:?}"),
+                    None => "nothing".to_owned(),
+                };
+                format!("tag {key} {} → {}", value(&change.from), value(&change.to))
+            });
+            told.collect::<Vec<_>>().join(", ")
+        });
+        let parts = [
+            told("role attributes", self.role_attributes.as_ref()),
+            told("tunneler enabled", self.tunneler_enabled.as_ref()),
+            told("cost", self.cost.as_ref()),
+            told("no traversal", self.no_traversal.as_ref()),
+            tags,
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }

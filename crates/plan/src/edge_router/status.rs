@@ -121,7 +121,9 @@ impl Draft {
                 problem.message,
             );
         } else if problem.reason == reasons::NETWORK_NOT_READY {
-            self.keep = true;
+            // But for a pause, which is over.
+            let ready = self.conditions.get(types::READY);
+            self.keep = ready.is_none_or(|ready| ready.reason != reasons::PAUSED);
         } else {
             self.conditions
                 .set(types::READY, Truth::False, problem.reason, problem.message);
@@ -166,7 +168,7 @@ impl Draft {
     }
 
     /// What the network shows of the router itself.
-    fn seen(&mut self, entity: &Entity, fresh: bool) {
+    pub(super) fn seen(&mut self, entity: &Entity, fresh: bool) {
         self.status.fingerprint.clone_from(&entity.fingerprint);
         self.certificate(Expiry::of(entity, self.agent.as_ref()));
         if entity.version.is_some() {
@@ -382,6 +384,30 @@ impl Draft {
 
     fn now(&self) -> Timestamp {
         self.conditions.now()
+    }
+
+    /// The plan of an object that is paused: no step, and Ready as it would be.
+    pub(super) fn paused(mut self, deleting: bool) -> Plan {
+        summarize(&mut self.conditions);
+        if deleting {
+            let message = "its deletion waits while spec.paused is set: nothing is written, here or on the network";
+            self.conditions
+                .set(types::READY, Truth::False, reasons::PAUSED, message);
+        } else if let Some(ready) = self.conditions.get(types::READY).cloned() {
+            let message = format!(
+                "paused by spec.paused, nothing is written; {}",
+                ready.message
+            );
+            self.conditions
+                .set(types::READY, Truth::of(&ready), reasons::PAUSED, message);
+        }
+        self.status.conditions = self.conditions.into_vec();
+        Plan {
+            steps: Vec::new(),
+            status: self.status,
+            requeue: None,
+            watch_closely: false,
+        }
     }
 
     /// The finished plan. Ready says the first thing that is missing.

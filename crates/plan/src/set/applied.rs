@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::fmt;
 
 /// Annotation with the hash of the object as we want it.
 pub const ANNOTATION_APPLIED: &str = "openziti.io/applied-hash";
@@ -46,6 +47,81 @@ pub fn is_applied<T: Serialize>(wanted: &T, actual: &T) -> bool {
     match (serde_json::to_value(wanted), serde_json::to_value(actual)) {
         (Ok(wanted), Ok(actual)) => holds(&wanted, &actual),
         _ => false,
+    }
+}
+
+/// One field of an object that is not as we want it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Where, for example `spec.ports[0].port`.
+    pub path: String,
+    /// What stands there; null where there is nothing.
+    pub from: Value,
+    /// What should stand there.
+    pub to: Value,
+}
+
+/// A value longer than this is not repeated in a sentence.
+const LONGEST_VALUE: usize = 120;
+
+impl fmt::Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = |value: &Value| match value {
+            Value::Null => "nothing".to_owned(),
+            value if value.to_string().len() > LONGEST_VALUE => "…".to_owned(),
+            value => value.to_string(),
+        };
+        let (from, to) = (told(&self.from), told(&self.to));
+        write!(formatter, "{}: {from} → {to}", self.path)
+    }
+}
+
+/// Bookkeeping of our own, which is of no interest to anybody.
+const BOOKKEEPING: [&str; 3] = [
+    ANNOTATION_APPLIED,
+    ANNOTATION_GENERATION,
+    api::names::ANNOTATION_TEMPLATE,
+];
+
+/// What of the wanted object the actual one does not say, field by field. Empty
+/// where [`is_applied`] holds.
+pub fn differences<T: Serialize>(wanted: &T, actual: &T) -> Vec<Difference> {
+    let mut found = Vec::new();
+    if let (Ok(wanted), Ok(actual)) = (serde_json::to_value(wanted), serde_json::to_value(actual)) {
+        compare("", &wanted, &actual, &mut found);
+    }
+    found
+}
+
+fn compare(path: &str, wanted: &Value, actual: &Value, found: &mut Vec<Difference>) {
+    match (wanted, actual) {
+        (Value::Object(wanted), Value::Object(actual)) => {
+            for (key, value) in wanted {
+                let path = match path {
+                    "" => key.clone(),
+                    path => format!("{path}.{key}"),
+                };
+                let quantity = QUANTITIES.contains(&key.as_str());
+                match actual.get(key) {
+                    _ if BOOKKEEPING.contains(&key.as_str()) => {}
+                    Some(actual) if quantity && same_amounts(value, actual) => {}
+                    Some(actual) => compare(&path, value, actual, found),
+                    None if is_empty(value) => {}
+                    None => compare(&path, value, &Value::Null, found),
+                }
+            }
+        }
+        (Value::Array(wanted), Value::Array(actual)) if wanted.len() == actual.len() => {
+            for (index, (wanted, actual)) in wanted.iter().zip(actual).enumerate() {
+                compare(&format!("{path}[{index}]"), wanted, actual, found);
+            }
+        }
+        _ if holds(wanted, actual) => {}
+        _ => found.push(Difference {
+            path: path.to_owned(),
+            from: actual.clone(),
+            to: wanted.clone(),
+        }),
     }
 }
 
@@ -145,6 +221,20 @@ mod tests {
             &json!({"limits": {"cpu": "1e3"}}),
             &json!({"limits": {"cpu": "1e3"}})
         ));
+    }
+
+    #[test]
+    fn a_difference_says_where_and_from_what_to_what() {
+        let wanted = json!({"metadata": {"annotations": {ANNOTATION_APPLIED: "a"}},
+            "spec": {"ports": [{"port": 1}], "limits": {"cpu": "0.5"}, "labels": {}, "new": 3}});
+        let actual = json!({"metadata": {"annotations": {ANNOTATION_APPLIED: "b"}},
+            "spec": {"ports": [{"port": 2, "protocol": "TCP"}], "limits": {"cpu": "500m"}}});
+        let told: Vec<String> = differences(&wanted, &actual)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(told, ["spec.new: nothing → 3", "spec.ports[0].port: 2 → 1"]);
+        assert!(differences(&wanted, &wanted).is_empty());
     }
 
     #[test]

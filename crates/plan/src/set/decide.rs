@@ -7,8 +7,8 @@ use super::ownership::{Owners, object_is_old, owners};
 use super::roster::{next_farewell, seats};
 use super::validate::duplicated;
 use super::{
-    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, per_member, reach, render,
-    rollout, service, status, teardown, validate, workload,
+    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, paused, per_member, reach,
+    render, rollout, service, status, teardown, validate, workload,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
@@ -30,6 +30,9 @@ pub fn plan(facts: &Facts) -> Plan {
     let owners = owners(facts);
     if owners == Owners::Another {
         return teardown::wait_for_predecessor(facts, &members);
+    }
+    if facts.object.spec.paused {
+        return paused::plan(facts, &members);
     }
     if facts.object.metadata.deletion_timestamp.is_some() {
         return teardown::plan(facts, &members, owners);
@@ -62,6 +65,7 @@ pub fn plan(facts: &Facts) -> Plan {
     services(facts, &members, &mut steps);
     let config_map = configuration(facts, &members, &mut steps);
     provided_copy(facts, &mut steps);
+    paused::end(facts, &members, &mut steps);
     edge_routers(facts, &members, &withheld, &mut steps);
     reports(&members, &mut steps);
     tokens(facts, &members, &withheld, &mut steps);

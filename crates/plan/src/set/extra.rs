@@ -95,8 +95,10 @@ pub(super) fn plan(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     };
     for object in &wanted {
         let mut actual = facts.extras.iter().filter(|actual| same(object, actual));
-        if !actual.any(|actual| is_applied(object, actual)) {
-            steps.push(Step::ApplyExtra(Box::new(object.clone())));
+        if let Some(kind) = Kind::of(object)
+            && !actual.any(|actual| is_applied(object, actual))
+        {
+            steps.push(Step::ApplyExtra(kind, Box::new(object.clone())));
         }
     }
     for actual in &facts.extras {

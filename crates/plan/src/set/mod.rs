@@ -9,20 +9,22 @@
 //! something changed. [`reach`] says where members are reached, [`config`] what
 //! their routers are told. [`render`] makes the objects, [`member`] gathers what is
 //! known of each member, [`rollout`] picks the next pod to replace,
-//! [`teardown`] takes everything away, [`ownership`] tells whose the objects
-//! are, [`orphan`] is for those without a ZitiRouter, [`status`] says how it
-//! stands.
+//! [`teardown`] takes everything away, [`drift`] tells what was put back, [`ownership`] tells whose the objects
+//! are, [`orphan`] is for those without a ZitiRouter, [`paused`] for one that is
+//! to be left alone, [`status`] says how it stands.
 
 pub mod applied;
 pub mod config;
 mod config_check;
 mod decide;
 mod disruption;
+pub mod drift;
 pub mod extra;
 mod extra_config;
 pub mod member;
 pub mod orphan;
 mod ownership;
+mod paused;
 mod per_member;
 mod pod;
 pub mod reach;
@@ -249,7 +251,7 @@ pub enum Step {
         name: String,
     },
     /// Bring an object of another kind in line.
-    ApplyExtra(Box<DynamicObject>),
+    ApplyExtra(extra::Kind, Box<DynamicObject>),
     /// Delete an object of another kind.
     DeleteExtra {
         /// Its kind.

@@ -11,6 +11,7 @@
 use super::Facts;
 use super::render::{namespace, set_name};
 use super::roster::seats;
+use super::service;
 use api::ZitiRouter;
 use api::router::{
     Advertise, EdgeProtocol, Expose, ExposeType, ExtraEdgeListener, ExtraLinkListener,
@@ -121,7 +122,7 @@ impl<'a> Spelling<'a> {
     /// The name of the member's own Service, by which it is reached within the
     /// cluster.
     pub(super) fn service_host(&self) -> String {
-        self.fill("{member}.{namespace}.svc")
+        service::host(self.member, self.namespace)
     }
 }
 

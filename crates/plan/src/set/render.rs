@@ -109,6 +109,7 @@ pub fn edge_router(facts: &Facts, member: &str, node: Option<&str>) -> EdgeRoute
             enrollment,
             deletion_policy: spec.deletion_policy,
             adoption_policy: spec.adoption_policy,
+            paused: spec.paused,
         },
         status: None,
     }

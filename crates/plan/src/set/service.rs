@@ -11,6 +11,12 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
 
+/// The name by which a member is reached within the cluster: that of its own
+/// Service.
+pub fn host(member: &str, namespace: &str) -> String {
+    format!("{member}.{namespace}.svc")
+}
+
 /// By what a Service finds the pod of a member.
 fn selector(object: &ZitiRouter, member: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(

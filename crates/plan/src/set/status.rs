@@ -186,6 +186,28 @@ pub(super) fn refused(facts: &Facts, members: &[Member], problem: Problem) -> Pl
     }
 }
 
+/// A set that a person has paused: how its members are is told all the same.
+pub(super) fn paused(facts: &Facts, members: &[Member], steps: Vec<Step>) -> Plan {
+    let mut plan = running(facts, members, &BTreeSet::new(), steps);
+    let metadata = &facts.object.metadata;
+    let mut conditions = Conditions::new(&plan.status.conditions, metadata.generation, facts.now);
+    let ready = find(&plan.status.conditions, types::READY);
+    if metadata.deletion_timestamp.is_some() {
+        let message = "its deletion waits while spec.paused is set: nothing is written, here or on the network";
+        conditions.set(types::READY, Truth::False, reasons::PAUSED, message);
+    } else if let Some(ready) = ready {
+        let message = format!(
+            "paused by spec.paused, nothing is written; {}",
+            ready.message
+        );
+        conditions.set(types::READY, Truth::of(ready), reasons::PAUSED, message);
+    }
+    let message = "spec.paused is set: nothing is written, here or on the network";
+    conditions.set(types::PROGRESSING, Truth::False, reasons::PAUSED, message);
+    plan.status.conditions = conditions.into_vec();
+    plan
+}
+
 /// Nothing to do and nothing to say: the object is an old copy.
 pub(super) fn unchanged(facts: &Facts) -> Plan {
     Plan {

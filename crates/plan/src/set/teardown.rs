@@ -27,10 +27,10 @@ pub(super) fn plan(facts: &Facts, members: &[Member], owners: Owners) -> Plan {
         return status::deleting(facts, members, steps);
     }
     // A changed policy reaches the EdgeRouters also now: it is the way out when
-    // the Ziti controller is gone for ever.
+    // the Ziti controller is gone for ever. So does the end of a pause.
     for member in members {
         if let Some(er) = member.edge_router
-            && er.spec.deletion_policy != facts.object.spec.deletion_policy
+            && (er.spec.deletion_policy != facts.object.spec.deletion_policy || er.spec.paused)
         {
             let wanted = super::render::edge_router(facts, &member.name, member.node.as_deref());
             steps.push(Step::ApplyEdgeRouter(Box::new(changed(wanted, er))));

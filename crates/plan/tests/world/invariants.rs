@@ -103,6 +103,9 @@ impl World {
         self.must(edge_router::plan(&turned) == *plan, || {
             "the plan of an EdgeRouter depends on the order of facts".to_owned()
         });
+        self.must(!facts.object.spec.paused || plan.steps.is_empty(), || {
+            format!("paused, and something is done: {:?}", plan.steps)
+        });
         let doubt = !self.reachable && self.has_credential() && !self.is_provided();
         let writes = plan.steps.iter().any(Step::writes_to_network);
         self.must(!(doubt && writes), || {
@@ -111,6 +114,16 @@ impl World {
     }
 
     pub(crate) fn check_set_plan(&mut self, facts: &set::Facts, plan: &set::Plan) {
+        let passes_on = |step: &set::Step| match step {
+            set::Step::ApplyEdgeRouter(er) => er.spec.paused,
+            // Of an earlier set, which is not paused.
+            set::Step::ReleaseInUse { .. } => true,
+            _ => false,
+        };
+        let at_rest = plan.steps.iter().all(passes_on);
+        self.must(!facts.object.spec.paused || at_rest, || {
+            format!("paused, and something is done: {:?}", plan.steps)
+        });
         if self.faulty {
             self.is_deterministic(facts, plan);
         }

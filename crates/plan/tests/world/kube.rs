@@ -310,11 +310,11 @@ impl Kube {
 
     pub(crate) fn apply_extra(
         &mut self,
+        kind: Kind,
         wanted: &DynamicObject,
         now: Timestamp,
     ) -> Result<(), Refusal> {
-        let kind = Kind::of(wanted).expect("of a kind that sets may have").kind;
-        let key = (kind, wanted.metadata.name.clone().unwrap_or_default());
+        let key = (kind.kind, wanted.metadata.name.clone().unwrap_or_default());
         let mut object = wanted.clone();
         match self.extras.get(&key).cloned() {
             None => self.born(&mut object.metadata, now)?,

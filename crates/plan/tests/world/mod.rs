@@ -153,6 +153,7 @@ impl World {
                 } else {
                     AdoptionPolicy::IfTagged
                 },
+                paused: false,
             },
             mode: script.mode,
             kube: Kube::default(),

@@ -30,6 +30,7 @@ pub(crate) enum Cascade {
 pub(crate) enum Action {
     SetReplicas(i32),
     EditSpec(u8),
+    Pause(bool),
     ReconcileSet,
     ReconcileEdgeRouter(i32),
     /// The operator reconciles from its last list of the network.
@@ -113,6 +114,7 @@ fn action() -> impl Strategy<Value = Action> {
     let wishes = prop_oneof![
         6 => (0..4i32).prop_map(Action::SetReplicas),
         4 => (0..6u8).prop_map(Action::EditSpec),
+        2 => prop::bool::weighted(0.4).prop_map(Action::Pause),
         2 => cascade.prop_map(Action::DeleteSet),
         1 => any::<bool>().prop_map(Action::PatchPolicy),
         2 => Just(Action::RecreateSet),
@@ -183,6 +185,7 @@ impl World {
         match action.clone() {
             Action::SetReplicas(replicas) => self.change_spec(|spec| spec.replicas = replicas),
             Action::EditSpec(what) => self.edit(what),
+            Action::Pause(paused) => self.change_spec(|spec| spec.paused = paused),
             Action::ReconcileSet => self.reconcile_set(None),
             Action::ReconcileEdgeRouter(i) => {
                 self.reconcile_edge_router(&self.member(i), None, true);

@@ -302,7 +302,7 @@ impl World {
                 self.kube.config_maps.remove(name);
                 self.kube.next();
             }
-            set::Step::ApplyExtra(extra) => self.kube.apply_extra(extra, now)?,
+            set::Step::ApplyExtra(kind, extra) => self.kube.apply_extra(*kind, extra, now)?,
             set::Step::DeleteExtra { kind, name } => {
                 self.kube.extras.remove(&(kind.kind, name.clone()));
                 self.kube.next();
@@ -333,7 +333,7 @@ fn brief(step: &set::Step) -> String {
         set::Step::ApplyService(service) => format!("ApplyService({:?})", service.metadata.name),
         set::Step::ApplyConfigMap(map) => format!("ApplyConfigMap({:?})", map.metadata.name),
         set::Step::ApplyEdgeRouter(er) => format!("ApplyEdgeRouter({:?})", er.metadata.name),
-        set::Step::ApplyExtra(extra) => format!("ApplyExtra({:?})", extra.metadata.name),
+        set::Step::ApplyExtra(_, extra) => format!("ApplyExtra({:?})", extra.metadata.name),
         _ => whole,
     }
 }

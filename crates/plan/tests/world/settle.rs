@@ -23,6 +23,7 @@ impl World {
         self.note("--- the faults stop".to_owned());
         self.faulty = false;
         self.lose = super::Lose::No;
+        self.unpause();
         self.reachable = true;
         if !self.right_network() {
             if script.accept_network && !self.is_provided() {
@@ -65,6 +66,16 @@ impl World {
     /// What a person would do who reads the conditions.
     ///
     /// Later on they also replace a token that looks usable and does not help.
+    /// What a person paused goes on, also where its ZitiRouter is gone.
+    fn unpause(&mut self) {
+        self.change_spec(|spec| spec.paused = false);
+        if self.kube.set.is_none() {
+            for er in self.kube.edge_routers.values_mut() {
+                er.spec.paused = false;
+            }
+        }
+    }
+
     fn people_mend(&mut self, again: bool) {
         // Routers of other people that stand in the way are renamed.
         let adopts = self.spec.adoption_policy == api::AdoptionPolicy::ByName;

@@ -97,16 +97,7 @@ impl Ziti {
             }
             Step::Claim { id, tags } => self.at(id)?.entity.tags.clone_from(tags),
             Step::Update { id, changes } => {
-                let entity = &mut self.at(id)?.entity;
-                let changes = changes.clone();
-                entity.role_attributes = changes
-                    .role_attributes
-                    .unwrap_or(entity.role_attributes.clone());
-                entity.tunneler_enabled =
-                    changes.tunneler_enabled.unwrap_or(entity.tunneler_enabled);
-                entity.cost = changes.cost.unwrap_or(entity.cost);
-                entity.no_traversal = changes.no_traversal.unwrap_or(entity.no_traversal);
-                entity.tags = changes.tags.unwrap_or(entity.tags.clone());
+                changes.carry_out(&mut self.at(id)?.entity);
             }
             Step::ReEnroll { id, .. } => self.re_enroll(id, now)?,
             Step::Delete { id } => {

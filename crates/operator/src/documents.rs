@@ -1,0 +1,27 @@
+//! Files with YAML documents, for the commands that read one.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::io::Read;
+use std::path::Path;
+
+/// Read a file, `-` for standard input.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("reading standard input")?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// The documents of a YAML text.
+pub(crate) fn parse(text: &str) -> Result<Vec<Value>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("reading the YAML")?;
+    Ok(documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect())
+}

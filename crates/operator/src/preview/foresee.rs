@@ -1,0 +1,247 @@
+//! Observes with the controllers' own code, and asks the planners on.
+
+use super::calls::Known;
+use super::no_events;
+use crate::context::{Backoff, Context, Stores};
+use crate::leader::Leadership;
+use crate::networks::{Access, Networks};
+use crate::{edge_router, network, poller, set};
+use anyhow::{Context as _, Result, bail};
+use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, ListParams};
+use kube::runtime::{reflector, watcher};
+use kube::{Client, Resource, ResourceExt};
+use plan::Settings;
+use plan::edge_router::Problem;
+use plan::foresight::{self, Foreseen};
+use plan::set as set_plan;
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use ziti::management::{EdgeRouterEntity, Filter};
+
+/// Everything that the controllers look at, read once.
+pub(crate) struct Look {
+    context: Context,
+}
+
+/// What would be done for one ZitiNetwork.
+pub(super) struct NetworkPlan {
+    pub(super) object: ZitiNetwork,
+    pub(super) plan: plan::network::Plan,
+}
+
+/// What would be done for one EdgeRouter.
+pub(super) struct EdgeRouterPlan {
+    pub(super) object: EdgeRouter,
+    /// What its own steps wait for: the object is still to be made or changed.
+    pub(super) after: Option<String>,
+    /// Why the network could not be asked, if it could not.
+    pub(super) unknown: Option<Problem>,
+    pub(super) plan: plan::edge_router::Plan,
+    pub(super) steps: Vec<Foreseen<plan::edge_router::Step>>,
+}
+
+/// What would be done for one ZitiRouter.
+pub(super) struct SetPlan {
+    pub(super) object: ZitiRouter,
+    /// Its children, as they are.
+    pub(super) known: Known,
+    pub(super) plan: set_plan::Plan,
+    pub(super) steps: Vec<Foreseen<set_plan::Step>>,
+}
+
+/// A set and its members.
+pub(super) struct RouterPlan {
+    pub(super) set: SetPlan,
+    pub(super) members: Vec<EdgeRouterPlan>,
+}
+
+impl Look {
+    /// Look at the networks of these namespaces.
+    pub(crate) async fn new(
+        client: Client,
+        settings: Settings,
+        namespaces: &BTreeSet<String>,
+    ) -> Result<Self> {
+        let (networks, _wakers) = Networks::new();
+        let context = Context {
+            reads_nodes: true,
+            events: no_events(&client),
+            settings,
+            networks,
+            leadership: Leadership::alone(),
+            backoff: Backoff::default(),
+            stores: Stores {
+                networks: stored(&client, namespaces).await?,
+                edge_routers: stored(&client, namespaces).await?,
+                routers: stored(&client, namespaces).await?,
+            },
+            client,
+        };
+        let look = Self { context };
+        for object in look.context.stores.networks.state() {
+            look.network(&object).await?;
+        }
+        Ok(look)
+    }
+
+    pub(super) async fn network(&self, object: &ZitiNetwork) -> Result<NetworkPlan> {
+        let key = (object.namespace().unwrap_or_default(), object.name_any());
+        let (network, new) = self.context.networks.get_or_insert(&key);
+        let plan = network::look(&self.context, object, &network)
+            .await
+            .with_context(|| format!("looking at ZitiNetwork {}/{}", key.0, key.1))?;
+        if new {
+            network::judge(object, &network, &plan);
+            poller::poll(&self.context, &network).await;
+        }
+        Ok(NetworkPlan {
+            object: object.clone(),
+            plan,
+        })
+    }
+
+    /// The router of that name on a network.
+    pub(crate) async fn router_named(
+        &self,
+        namespace: &str,
+        network: &str,
+        name: &str,
+    ) -> Result<EdgeRouterEntity> {
+        let known = self.context.networks.get(namespace, network);
+        let known =
+            known.with_context(|| format!("namespace {namespace} has no ZitiNetwork {network}"))?;
+        let connection = match known.access(false) {
+            Access::Full(connection, _) => connection,
+            Access::No(problem) => bail!("{}: {}", problem.reason, problem.message),
+            Access::Anonymous(_) => bail!(
+                "ZitiNetwork {network} has no credential, so its routers cannot be looked at: set its spec.credential"
+            ),
+        };
+        let filter = Filter::equals("name", name)?;
+        let listed = connection.client.edge_routers(&filter).await;
+        let listed = listed.with_context(|| format!("looking for router {name} on the network"))?;
+        listed.items.into_iter().next().with_context(|| {
+            format!("ZitiNetwork {network} has no router named {name}: give --router with its name there")
+        })
+    }
+
+    pub(super) async fn edge_router(&self, object: &EdgeRouter) -> Result<EdgeRouterPlan> {
+        let facts = edge_router::look(&self.context, object)
+            .await
+            .with_context(|| format!("looking at EdgeRouter {}", object.name_any()))?;
+        let unknown = match &facts.network {
+            plan::edge_router::NetworkFacts::Unusable(problem) => Some(problem.clone()),
+            _ => None,
+        };
+        let (plan, steps) = foresight::edge_router(&facts);
+        Ok(EdgeRouterPlan {
+            object: object.clone(),
+            after: None,
+            unknown,
+            plan,
+            steps,
+        })
+    }
+
+    /// First the set without tokens: that gives its EdgeRouters. They give the
+    /// tokens that are to come, and with those the set is asked again.
+    pub(super) async fn router(&self, object: &ZitiRouter) -> Result<RouterPlan> {
+        let facts = set::look(&self.context, object)
+            .await
+            .with_context(|| format!("looking at ZitiRouter {}", object.name_any()))?;
+        let (_, steps) = foresight::set(&facts, &BTreeMap::new());
+        let mut tokens = BTreeMap::new();
+        let mut members = Vec::new();
+        for (er, after) in edge_routers(object, &facts, &steps) {
+            let mut member = self.edge_router(&er).await?;
+            member.after = after;
+            for foreseen in &member.steps {
+                if let plan::edge_router::Step::PublishToken { digest, .. } = &foreseen.step {
+                    tokens.insert(er.name_any(), format!("{}/{digest}", er.name_any()));
+                }
+            }
+            members.push(member);
+        }
+        let (plan, steps) = foresight::set(&facts, &tokens);
+        Ok(RouterPlan {
+            set: SetPlan {
+                object: object.clone(),
+                known: Known::of(&facts),
+                plan,
+                steps,
+            },
+            members,
+        })
+    }
+}
+
+/// The EdgeRouters of a set as its controller leaves them, and what that waits
+/// for where it changes them.
+fn edge_routers(
+    set: &ZitiRouter,
+    facts: &set_plan::Facts<'_>,
+    steps: &[Foreseen<set_plan::Step>],
+) -> Vec<(EdgeRouter, Option<String>)> {
+    let mut all: BTreeMap<String, (EdgeRouter, Option<String>)> = facts
+        .edge_routers
+        .iter()
+        .map(|er| (er.name_any(), (er.clone(), None)))
+        .collect();
+    let done = |what: &str| Some(format!("ZitiRouter {} has {what} it", set.name_any()));
+    for foreseen in steps {
+        match &foreseen.step {
+            set_plan::Step::ApplyEdgeRouter(wanted) => {
+                let mut er = wanted.as_ref().clone();
+                let known = all.get(&er.name_any()).map(|(known, _)| known);
+                if let Some(known) = known {
+                    er.status.clone_from(&known.status);
+                    let deleted = &known.metadata.deletion_timestamp;
+                    er.metadata.deletion_timestamp.clone_from(deleted);
+                }
+                let what = if known.is_some() { "changed" } else { "made" };
+                er.metadata.uid.get_or_insert("to-come".to_owned());
+                all.insert(er.name_any(), (er, done(what)));
+            }
+            set_plan::Step::DeleteEdgeRouter { name, .. } => {
+                if let Some((er, after)) = all.get_mut(name) {
+                    let now = Time(facts.now);
+                    er.metadata.deletion_timestamp.get_or_insert(now);
+                    *after = done("deleted");
+                }
+            }
+            _ => {}
+        }
+    }
+    all.into_values().collect()
+}
+
+/// The objects of a kind, as a watch would have them.
+async fn stored<K>(client: &Client, namespaces: &BTreeSet<String>) -> Result<reflector::Store<K>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let (store, mut writer) = reflector::store();
+    writer.apply_watcher_event(&watcher::Event::Init);
+    for namespace in namespaces {
+        let api: Api<K> = Api::namespaced(client.clone(), namespace);
+        let listed = api
+            .list(&ListParams::default())
+            .await
+            .with_context(|| format!("listing {} of namespace {namespace}", K::plural(&())))?;
+        for object in listed {
+            writer.apply_watcher_event(&watcher::Event::InitApply(object));
+        }
+    }
+    writer.apply_watcher_event(&watcher::Event::InitDone);
+    Ok(store)
+}

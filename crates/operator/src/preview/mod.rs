@@ -1,0 +1,162 @@
+//! `ziti-operator plan`: what the controllers would do, told and not done.
+//!
+//! Observation and plan are the controllers' own; [`overlay`] makes a file look
+//! applied and keeps every write from leaving the process, [`foresee`] asks the
+//! planners on, [`calls`] puts their steps as the calls that carry them out, and
+//! [`report`] prints them. `main` calls [`run`].
+
+mod calls;
+mod documents;
+mod foresee;
+mod overlay;
+mod report;
+
+pub(crate) use foresee::Look;
+pub(crate) use overlay::{Overlay, reading};
+
+use crate::events::Events;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use documents::{Documents, Subject};
+use kube::{Client, Config};
+use plan::Settings;
+use report::Report;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Exit code where something would be done.
+const SOMETHING: u8 = 2;
+/// Exit code where it could not be told.
+const FAILED: u8 = 1;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: 0 when nothing would be done, 2 when something would be done, 1 when it \
+failed or could not be told.\n\nNothing is written: not to Kubernetes, not to Ziti. A file is checked by the API server with a \
+dry run. The quickest way is in the operator's own pod, where all else is known:\n  kubectl exec -i \
+-n ziti-operator deploy/ziti-operator -- ziti-operator plan -n my-namespace -f - < router.yaml"
+)]
+pub(crate) struct PlanArgs {
+    /// An object: NAME, or KIND/NAME where several have that name.
+    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    name: Option<String>,
+
+    /// A file with ZitiRouters, EdgeRouters and ZitiNetworks (and the Secrets
+    /// and ConfigMaps that they name), taken as if it had been applied; `-` for
+    /// standard input.
+    #[arg(short, long)]
+    file: Option<PathBuf>,
+
+    /// Namespace of what names none. Default: that of the kubeconfig.
+    #[arg(short, long)]
+    namespace: Option<String>,
+
+    /// Form of the answer.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+
+    /// As given to `ziti-operator run`.
+    #[arg(long, env = "ZITI_OPERATOR_INSTALL_ID")]
+    install_id: String,
+
+    /// As given to `ziti-operator run`.
+    #[arg(long, env = "ZITI_OPERATOR_AGENT_IMAGE")]
+    agent_image: String,
+
+    /// As given to `ziti-operator run`.
+    #[arg(long, env = "ZITI_OPERATOR_ROUTER_IMAGE")]
+    router_image: String,
+}
+
+/// Form of what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Lines for a person.
+    Text,
+    /// One JSON object, with the bodies of the calls.
+    Json,
+}
+
+/// Tell what would be done.
+pub(crate) fn run(args: &PlanArgs) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    let report = runtime.block_on(plan(args))?;
+    let text = match args.output {
+        Output::Text => report.to_string(),
+        Output::Json => {
+            serde_json::to_string_pretty(&report).context("writing the plan as JSON")? + "\n"
+        }
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .context("printing the plan")?;
+    Ok(ExitCode::from(if !report.is_known() {
+        FAILED
+    } else if report.is_empty() {
+        0
+    } else {
+        SOMETHING
+    }))
+}
+
+async fn plan(args: &PlanArgs) -> Result<Report> {
+    let client = connect().await?;
+    let namespace = match &args.namespace {
+        Some(namespace) => namespace.clone(),
+        None => client.default_namespace().to_owned(),
+    };
+    let documents = match (&args.file, &args.name) {
+        (Some(file), _) => {
+            let text = crate::documents::read(file)?;
+            documents::of_file(&client, &text, &namespace).await?
+        }
+        (None, Some(name)) => Documents {
+            subjects: vec![documents::by_name(&client, name, &namespace).await?],
+            overlay: Overlay::default(),
+            notes: Vec::new(),
+        },
+        (None, None) => bail!("give a NAME, or -f FILE"),
+    };
+    let settings = Settings {
+        install_id: args.install_id.clone(),
+        agent_image: args.agent_image.clone(),
+        router_image: args.router_image.clone(),
+    };
+    let namespaces: BTreeSet<String> = documents.subjects.iter().map(Subject::namespace).collect();
+    let client = reading(client, documents.overlay);
+    let look = Look::new(client, settings, &namespaces).await?;
+    let mut report = Report::new(documents.notes);
+    for subject in &documents.subjects {
+        match subject {
+            Subject::Network(object) => report.network(&look.network(object).await?),
+            Subject::EdgeRouter(object) => report.edge_router(&look.edge_router(object).await?),
+            Subject::Router(object) => {
+                let seen = look.router(object).await?;
+                report.router(seen.set);
+                for member in &seen.members {
+                    report.edge_router(member);
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// The cluster, as kubectl would reach it, or as a pod does.
+pub(crate) async fn connect() -> Result<Client> {
+    // With the client's own retries: there is nothing that they could repeat.
+    let config = Config::infer()
+        .await
+        .context("finding the Kubernetes API: in a pod, or by KUBECONFIG")?;
+    Client::try_from(config).context("making the Kubernetes client")
+}
+
+/// Events of a process that publishes none: its client cannot write.
+fn no_events(client: &Client) -> Events {
+    Events::new(client.clone(), "ziti-operator-plan")
+}

@@ -1,0 +1,75 @@
+//! What somebody else changed in the cluster, in words, for the event that says
+//! that it was put back.
+
+use super::applied::{ANNOTATION_APPLIED, Difference, differences};
+use super::{Facts, Step};
+use kube::Resource;
+use kube::core::ObjectMeta;
+use serde::Serialize;
+
+/// What a step puts back: `None` where it carries out a new wish, or builds.
+///
+/// The wish is the same as before where the status speaks of this generation,
+/// and where the object was stamped with the very hash that it should have (an
+/// upgrade of the operator, or a member that may start now, changes that).
+pub fn told(facts: &Facts<'_>, step: &Step) -> Option<String> {
+    let status = facts.object.status.as_ref()?;
+    if status.observed_generation != facts.object.metadata.generation {
+        return None;
+    }
+    match step {
+        Step::ApplyService(service) => {
+            let name = &service.metadata.name;
+            let known = facts
+                .edge_routers
+                .iter()
+                .any(|er| &er.metadata.name == name);
+            changed(service.as_ref(), &facts.services, known)
+        }
+        Step::ApplyConfigMap(map) => {
+            let pods = facts.stateful_sets.iter().filter_map(|set| {
+                let spec = set.spec.as_ref()?;
+                spec.template.spec.as_ref()
+            });
+            let mut volumes = pods.flat_map(|pod| pod.volumes.iter().flatten());
+            let known = volumes.any(|volume| {
+                let map_of = volume.config_map.as_ref();
+                map_of.is_some_and(|source| Some(&source.name) == map.metadata.name.as_ref())
+            });
+            changed(map.as_ref(), &facts.config_maps, known)
+        }
+        Step::ApplyEdgeRouter(er) => changed(er.as_ref(), &facts.edge_routers, false),
+        Step::ApplyStatefulSet(set) => {
+            let known = !facts.pods.is_empty();
+            changed(set.as_ref(), &facts.stateful_sets, known)
+        }
+        _ => None,
+    }
+}
+
+/// `was_there`: whether something else shows that the object had been made.
+fn changed<K: Resource<DynamicType = ()> + Serialize>(
+    wanted: &K,
+    actual: &[K],
+    was_there: bool,
+) -> Option<String> {
+    let (kind, name) = (K::kind(&()), wanted.meta().name.as_deref()?);
+    let known = actual
+        .iter()
+        .find(|known| known.meta().name.as_deref() == Some(name));
+    let Some(known) = known else {
+        return was_there.then(|| format!("made {kind} {name} again, which somebody had deleted"));
+    };
+    if stamp(wanted.meta()) != stamp(known.meta()) {
+        return None;
+    }
+    let mut found = differences(wanted, known);
+    // The condition of our own write, and what it is bound to.
+    found.retain(|difference| difference.path != "metadata.resourceVersion");
+    let told: Vec<String> = found.iter().map(Difference::to_string).collect();
+    (!told.is_empty()).then(|| format!("put back {kind} {name}: {}", told.join(", ")))
+}
+
+fn stamp(metadata: &ObjectMeta) -> Option<&String> {
+    metadata.annotations.as_ref()?.get(ANNOTATION_APPLIED)
+}
