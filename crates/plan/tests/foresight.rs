@@ -106,6 +106,7 @@ fn built<'a>(object: &'a ZitiRouter, settings: &'a Settings, members: &[&str]) -
             Step::ApplyService(service) => facts.services.push(*service),
             Step::ApplyConfigMap(map) => facts.config_maps.push(*map),
             Step::ApplyEdgeRouter(er) => facts.edge_routers.push(*er),
+            Step::ApplyExtra(_, extra) => facts.extras.push(*extra),
             Step::ApplyStatefulSet(set) => {
                 let mut set = *set;
                 set.metadata.generation = Some(1);
@@ -147,6 +148,7 @@ fn a_member_that_is_scaled_away_is_foreseen_to_its_last_object() {
         brief(&steps),
         [
             "now ApplyStatefulSet",
+            "now DeleteExtra",
             "once the pods have ended: WriteTokens",
             "once the pods have ended: DeleteEdgeRouter",
             "once the pods have ended: ReleaseInUse",
