@@ -343,7 +343,9 @@ impl World {
         let wished = if self.is_per_node() {
             // The operator may have seen it leave later, and never earlier.
             let left = self.ledger.node_left.get(&workload);
-            left.is_some_and(|left| self.now.duration_since(*left) >= NODE_GRACE)
+            // Whose EdgeRouter a person took away meanwhile is kept no longer.
+            let forgotten = !self.kube.edge_routers.contains_key(&workload);
+            left.is_some_and(|left| forgotten || self.now.duration_since(*left) >= NODE_GRACE)
         } else if per_member {
             !self.wished_members(object).contains(&workload)
         } else {
