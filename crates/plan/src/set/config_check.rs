@@ -328,40 +328,40 @@ mod tests {
         let cases: [(&str, Change); 15] = [
             ("must be an object", |c| c["metrics"] = json!([])),
             ("must be a duration", |c| {
-                c["metrics"] = json!({"reportInterval": 5})
+                c["metrics"] = json!({"reportInterval": 5});
             }),
             ("must be a duration", |c| {
-                c["tls"] = json!({"handshakeTimeout": "5 s"})
+                c["tls"] = json!({"handshakeTimeout": "5 s"});
             }),
             ("must be a whole number", |c| {
-                c["edge"]["dbSaveIntervalSeconds"] = json!("30")
+                c["edge"]["dbSaveIntervalSeconds"] = json!("30");
             }),
             ("no edge listener has port 3022", |c| {
-                c["listeners"] = json!([])
+                c["listeners"] = json!([]);
             }),
             ("must be a list", |c| c["listeners"] = json!({})),
             ("knows edge", |c| {
-                c["listeners"][0]["binding"] = json!("edgy")
+                c["listeners"][0]["binding"] = json!("edgy");
             }),
             ("binding must be a string", |c| c["dialers"] = json!([{}])),
             ("know transport alone", |c| {
-                c["link"]["dialers"][0]["binding"] = json!("udp")
+                c["link"]["dialers"][0]["binding"] = json!("udp");
             }),
             ("both have port 10080", |c| {
                 let one = c["link"]["listeners"][0].clone();
                 c["link"]["listeners"] = json!([one.clone(), one]);
             }),
             ("does not hold", |c| {
-                c["link"]["listeners"][0]["advertise"] = json!("tls:b.example:1")
+                c["link"]["listeners"][0]["advertise"] = json!("tls:b.example:1");
             }),
             ("does not hold", |c| {
-                c["listeners"][0]["options"]["advertise"] = json!("b.example:1")
+                c["listeners"][0]["options"]["advertise"] = json!("b.example:1");
             }),
             ("IPv6", |c| {
-                c["listeners"][0]["options"]["advertise"] = json!("[::1]:443")
+                c["listeners"][0]["options"]["advertise"] = json!("[::1]:443");
             }),
             ("options.advertise must be a string", |c| {
-                c["listeners"][0]["options"] = json!({})
+                c["listeners"][0]["options"] = json!({});
             }),
             ("tunnel listener", |c| {
                 let edge = c["listeners"][0].clone();
