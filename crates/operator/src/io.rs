@@ -123,3 +123,9 @@ pub(crate) fn created_by(manager: &str) -> PostParams {
 pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found())
 }
+
+/// Whether an error says that the cluster does not know the kind. The answer is
+/// then of the server itself, and has no reason in it.
+pub(crate) fn is_unknown_kind(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}

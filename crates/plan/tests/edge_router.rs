@@ -287,6 +287,17 @@ fn a_lost_identity_is_healed_and_not_twice_in_two_minutes() {
     assert_eq!(ready_reason(&limited), reasons::IDENTITY_LOST);
 }
 
+/// The pod holds what the network expects, and its router cannot start with it.
+#[test]
+fn an_identity_that_is_of_no_use_is_healed_as_a_lost_one() {
+    for reason in [reasons::NAMES_MISSING, reasons::IDENTITY_EXPIRED] {
+        let useless = report(reason, Some("old"), None);
+        let case = Case::managed(vec![verified("old")]).recorded();
+        let plan = case.reported(useless).plan();
+        assert!(matches!(plan.steps.as_slice(), [.., Step::ReEnroll { .. }]));
+    }
+}
+
 #[test]
 fn no_word_of_a_pod_re_enrolls_a_router_that_is_online_or_was_a_moment_ago() {
     let lost = report(reasons::TOKEN_MISSING, None, None);

@@ -204,16 +204,19 @@ async fn apply_extra(
         .iter()
         .find(is_same)
         .and_then(ResourceExt::resource_version);
-    if version.is_none()
-        && let Some(found) = api
-            .get_metadata_opt(&name)
-            .await
-            .map_err(Error::kubernetes("reading", what()))?
-    {
-        if found.labels().get(names::LABEL_SET) != Some(&owner.name_any()) {
-            return Err(not_ours(kind.kind, &name).into());
+    if version.is_none() {
+        let found = match api.get_metadata_opt(&name).await {
+            Err(error) if kind.optional && io::is_unknown_kind(&error) => {
+                return Err(unknown_kind(kind).into());
+            }
+            found => found.map_err(Error::kubernetes("reading", what()))?,
+        };
+        if let Some(found) = found {
+            if found.labels().get(names::LABEL_SET) != Some(&owner.name_any()) {
+                return Err(not_ours(kind.kind, &name).into());
+            }
+            version = found.resource_version();
         }
-        version = found.resource_version();
     }
     let mut object = object.clone();
     object.metadata.resource_version = version;
@@ -222,6 +225,14 @@ async fn apply_extra(
         .await
         .map_err(Error::kubernetes("applying", what()))?;
     Ok(())
+}
+
+fn unknown_kind(kind: extra::Kind) -> Problem {
+    let message = format!(
+        "this cluster has no {} ({}/{}): install it, or choose another expose type",
+        kind.kind, kind.group, kind.version
+    );
+    Problem::new(reasons::INVALID_SPEC, message)
 }
 
 fn not_ours(kind: &str, name: &str) -> Problem {

@@ -194,7 +194,7 @@ async fn extras(
             Api::namespaced_with(context.client.clone(), namespace, &resource);
         let listed = match api.list(params).await {
             Ok(listed) => listed.items,
-            Err(error) if kind.optional && io::is_not_found(&error) => Vec::new(),
+            Err(error) if kind.optional && io::is_unknown_kind(&error) => Vec::new(),
             Err(error) => {
                 let what = format!("{} of {namespace}", kind.plural);
                 return Err(Error::kubernetes("listing", what)(error));

@@ -345,7 +345,7 @@ async fn what_a_user_leaves_out_is_filled_in() {
         .await
         .unwrap();
     let filled = json!({"networkRef": {"name": "n"}, "topology": "StatefulSet", "replicas": 2,
-        "tunnel": {"mode": "none"}, "edge": {"port": 3022}, "link": {"port": 10080},
+        "tunnel": {"mode": "none"}, "edge": {"port": 3022, "protocol": "tls"}, "link": {"port": 10080},
         "csr": {"sans": {}}, "cost": 0, "noTraversal": false,
         "identityStorage": {"persistentVolumeClaim": {"size": "50Mi"}},
         "retention": {"whenDeleted": "Delete", "whenScaled": "Delete"},

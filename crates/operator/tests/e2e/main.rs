@@ -20,6 +20,7 @@ mod operator;
 mod outage;
 mod provided;
 mod quickstart;
+mod reach;
 mod removal;
 mod rollout;
 mod scaling;
