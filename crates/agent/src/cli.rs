@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use ziti::pki::Sans;
 
 use crate::enroll::{OnMismatch, Request};
+use crate::sidecar;
 
 /// What runs beside a Ziti router.
 #[derive(Debug, Parser)]
@@ -23,6 +24,42 @@ pub struct Cli {
 pub enum Command {
     /// Makes sure that there is an identity for the router on its volume.
     Enroll(Box<EnrollArgs>),
+    /// Says when the router beside it is ready, and drains it when the pod leaves.
+    Sidecar(SidecarArgs),
+    /// Asks the sidecar for the drain and waits for its end: a preStop hook.
+    Drain(DrainArgs),
+}
+
+/// Arguments of `sidecar`.
+#[derive(Debug, Args)]
+pub struct SidecarArgs {
+    /// The temporary directory (`TMPDIR`) of the router, shared with it; writable.
+    #[arg(long, value_name = "DIR", default_value = "/tmp")]
+    pub router_tmp: PathBuf,
+    /// Port for the kubelet's requests.
+    #[arg(long, value_name = "PORT", default_value_t = 10090)]
+    pub port: u16,
+    /// How long running circuits have to end when the pod leaves.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    pub drain_seconds: u64,
+}
+
+impl From<&SidecarArgs> for sidecar::Options {
+    fn from(args: &SidecarArgs) -> Self {
+        Self {
+            router_tmp: args.router_tmp.clone(),
+            port: args.port,
+            drain_within: Duration::from_secs(args.drain_seconds),
+        }
+    }
+}
+
+/// Arguments of `drain`.
+#[derive(Debug, Args)]
+pub struct DrainArgs {
+    /// As the sidecar has it.
+    #[arg(long, value_name = "DIR", default_value = "/tmp")]
+    pub router_tmp: PathBuf,
 }
 
 /// Arguments of `enroll`.

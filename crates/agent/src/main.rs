@@ -1,12 +1,14 @@
 //! `ziti-agent`: the command line of the [`agent`] library.
 
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent::cli::{Cli, Command, EnrollArgs};
+use agent::cli::{Cli, Command, DrainArgs, EnrollArgs, SidecarArgs};
 use agent::disk::RealDisk;
 use agent::enroll::{Request, enroll};
 use agent::report::{Outcome, Report};
+use agent::sidecar::{self, SidecarError};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -25,7 +27,26 @@ async fn main() -> ExitCode {
         .init();
     match cli.command {
         Command::Enroll(args) => run_enroll(&args).await,
+        Command::Sidecar(args) => run_sidecar(&args).await,
+        Command::Drain(args) => run_drain(&args).await,
     }
+}
+
+async fn run_sidecar(args: &SidecarArgs) -> ExitCode {
+    told(sidecar::run(&args.into(), stopped()).await)
+}
+
+async fn run_drain(args: &DrainArgs) -> ExitCode {
+    told(sidecar::request_drain(&args.router_tmp).await)
+}
+
+fn told(ended: Result<(), SidecarError>) -> ExitCode {
+    let Err(problem) = ended else {
+        return ExitCode::SUCCESS;
+    };
+    let cause = problem.source().map(ToString::to_string);
+    error!(cause, "{problem}");
+    ExitCode::FAILURE
 }
 
 async fn run_enroll(args: &EnrollArgs) -> ExitCode {

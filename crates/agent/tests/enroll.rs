@@ -31,6 +31,7 @@ async fn an_enrolled_router_goes_online_and_later_runs_change_nothing() {
     assert_eq!(report.router_id.as_ref(), Some(&id));
     let entity = client.edge_router(&id).await.unwrap().unwrap();
     assert_eq!(report.fingerprint, entity.fingerprint);
+    assert_eq!(report.not_after, entity.certificate_expiry);
     let endpoints = std::fs::read_to_string(pod.request.identity_dir.join("endpoints")).unwrap();
     assert_eq!(
         endpoints,

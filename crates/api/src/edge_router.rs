@@ -151,6 +151,10 @@ pub struct EdgeRouterStatus {
     /// Fingerprint (SHA-1) of the certificate that the network expects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
+    /// When the router's client certificate runs out. Routers renew theirs
+    /// by themselves seven days before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_expiry: Option<Time>,
     /// Version that the router reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router_version: Option<String>,

@@ -18,6 +18,7 @@ pub mod ziti_network;
 
 pub use edge_router::{EdgeRouter, EdgeRouterSpec, EdgeRouterStatus};
 pub use router::{ZitiRouter, ZitiRouterSpec, ZitiRouterStatus};
+
 pub use ziti_network::{ZitiNetwork, ZitiNetworkSpec, ZitiNetworkStatus};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -15,6 +15,8 @@ pub mod types {
     pub const ENROLLED: &str = "Enrolled";
     /// The network sees the router connected and in sync.
     pub const ONLINE: &str = "Online";
+    /// The router's certificate runs out soon, and should have been renewed.
+    pub const CERTIFICATE_EXPIRING: &str = "CertificateExpiring";
     /// The management API answers and accepts the credential.
     pub const REACHABLE: &str = "Reachable";
 }
@@ -103,6 +105,12 @@ pub const OFFLINE: &str = "Offline";
 pub const SYNCING: &str = "Syncing";
 /// The network cannot be asked: no credential.
 pub const UNKNOWN: &str = "Unknown";
+/// The router's certificate is valid for longer than a renewal takes.
+pub const CERTIFICATE_VALID: &str = "CertificateValid";
+/// The router's certificate runs out within days, and was not renewed.
+pub const CERTIFICATE_EXPIRING: &str = "CertificateExpiring";
+/// The router's certificate ran out.
+pub const CERTIFICATE_EXPIRED: &str = "CertificateExpired";
 /// A router still runs with this identity.
 pub const STILL_ONLINE: &str = "StillOnline";
 

@@ -5,6 +5,7 @@
 //! of the same shape (observe, plan, apply, status) live in [`network`],
 //! [`edge_router`] and [`set`]; [`networks`] is what they share.
 
+mod cadence;
 mod cli;
 mod context;
 mod edge_router;
@@ -20,6 +21,7 @@ mod poller;
 mod problem;
 mod run;
 mod set;
+mod stream;
 
 use anyhow::Result;
 use clap::Parser;

@@ -6,6 +6,7 @@
 //! and not a call for each router. A credential stays here, in memory, until
 //! the last EdgeRouter of its network is gone.
 
+use crate::cadence::Cadence;
 use crate::picture::{Picture, Rows};
 use crate::problem;
 use api::{EdgeRouter, ZitiNetwork, names, reasons};
@@ -18,7 +19,7 @@ use plan::network::Verdict;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use ziti::management::{EdgeRouterEntity, Filter, ManagementClient, ManagementError};
 use ziti::trust::CaBundle;
 
@@ -45,8 +46,11 @@ pub(crate) struct Network {
     state: Mutex<State>,
     /// Writes to one network go one after another: many at a time are slower.
     pub(crate) writes: tokio::sync::Mutex<()>,
-    /// Woken when something begins to be watched closely.
+    /// Wakes the poller: something begins to be watched closely, or happened.
     pub(crate) wake: Notify,
+    /// Tells the event stream that the network was judged anew, is reached in
+    /// another way, or was forgotten.
+    pub(crate) turned: watch::Sender<()>,
 }
 
 /// How a network is reached.
@@ -67,6 +71,8 @@ struct State {
     names_controllers: bool,
     picture: Picture,
     closely: HashSet<String>,
+    streamed: bool,
+    hinted: Option<tokio::time::Instant>,
     tokens: HashMap<String, bool>,
 }
 
@@ -124,8 +130,9 @@ impl Networks {
     pub(crate) fn remove(&self, key: &Key) {
         let removed = lock(&self.map).remove(key);
         if let Some(network) = removed {
-            // Ends the poller.
+            // Ends the poller and the event stream.
             network.wake.notify_waiters();
+            network.turned.send_replace(());
         }
     }
 
@@ -164,10 +171,13 @@ impl Network {
                 names_controllers: false,
                 picture: Picture::default(),
                 closely: HashSet::new(),
+                streamed: false,
+                hinted: None,
                 tokens: HashMap::new(),
             }),
             writes: tokio::sync::Mutex::new(()),
             wake: Notify::new(),
+            turned: watch::Sender::new(()),
         }
     }
 
@@ -181,6 +191,7 @@ impl Network {
         if state.connection.as_ref().map(|known| &known.inputs) != Some(&connection.inputs) {
             state.picture.clear();
             state.tokens.clear();
+            self.turned.send_replace(());
         }
         state.connection = Some(connection);
     }
@@ -204,6 +215,9 @@ impl Network {
         }
         state.verdict = verdict;
         state.names_controllers = names_controllers;
+        if !same {
+            self.turned.send_replace(());
+        }
         !same
     }
 
@@ -338,8 +352,31 @@ impl Network {
         }
     }
 
-    pub(crate) fn is_watched_closely(&self) -> bool {
-        !lock(&self.state).closely.is_empty()
+    /// Whether the event stream tells what happens.
+    pub(crate) fn streams(&self, streamed: bool) {
+        lock(&self.state).streamed = streamed;
+    }
+
+    /// Something happened to a router: have the poller look.
+    pub(crate) fn hint(&self) {
+        lock(&self.state).hinted = Some(tokio::time::Instant::now());
+        self.wake.notify_waiters();
+    }
+
+    /// Whether a router may be of interest. All are until they were listed.
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        let rows = self.rows();
+        rows.is_none_or(|rows| rows.entities.contains_key(id))
+    }
+
+    /// What the next list waits for.
+    pub(crate) fn cadence(&self) -> Cadence {
+        let state = lock(&self.state);
+        Cadence {
+            closely: !state.closely.is_empty(),
+            streamed: state.streamed,
+            hinted: state.hinted,
+        }
     }
 }
 

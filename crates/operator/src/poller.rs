@@ -1,5 +1,6 @@
-//! Keeps the picture of a network's routers: one list every 30 s at rest, every
-//! second while something is pending. What differs wakes the EdgeRouter of it.
+//! Keeps the picture of a network's routers by one list of them, now and then
+//! ([`crate::cadence`]) and when the event stream ([`crate::stream`]) hints at
+//! something. What differs wakes the EdgeRouter of it.
 
 use crate::context::Context;
 use crate::networks::{Access, Network, is_networks_fault};
@@ -8,16 +9,12 @@ use api::edge_router::Enrollment;
 use api::{EdgeRouter, names};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 use ziti::management::Filter;
 
-/// While something is pending.
-const CLOSELY: Duration = Duration::from_secs(1);
-/// At rest.
-const AT_REST: Duration = Duration::from_secs(30);
 /// More provided routers than this are found by listing all of them.
 const MOST_IDS: usize = 50;
 
@@ -25,23 +22,18 @@ const MOST_IDS: usize = 50;
 pub(crate) async fn run(context: Arc<Context>, network: Arc<Network>) {
     loop {
         let started = Instant::now();
-        if !context.networks.contains(&network) {
-            return;
-        }
         poll(&context, &network).await;
         loop {
-            let pause = if network.is_watched_closely() {
-                CLOSELY
-            } else {
-                AT_REST
-            };
-            tokio::select! {
-                () = sleep_until(started + pause) => break,
-                // Something began to be pending, or the network was forgotten.
-                () = network.wake.notified() => {}
-            }
+            // Listening before looking: what comes in between is not missed.
+            let mut woken = pin!(network.wake.notified());
+            woken.as_mut().enable();
             if !context.networks.contains(&network) {
                 return;
+            }
+            tokio::select! {
+                () = sleep_until(network.cadence().next(started)) => break,
+                // Something is pending or happened, or the network was forgotten.
+                () = woken => {}
             }
         }
     }

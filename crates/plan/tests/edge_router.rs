@@ -464,3 +464,43 @@ fn a_provided_token_that_is_gone_after_its_use_is_no_fault() {
     case.provided = Some(Err(Problem::new(reasons::KEY_MISSING, "there is no key")));
     assert_eq!(case.plan().status.conditions, before.conditions);
 }
+
+#[test]
+fn the_life_of_the_certificate_is_told_and_costs_nothing_at_rest() {
+    let mut entity = Entity {
+        online: true,
+        synced: true,
+        certificate_expiry: Some(now() + SignedDuration::from_hours(8_000)),
+        ..verified("f1")
+    };
+    let case = |entity: &Entity| {
+        Case::managed(vec![entity.clone()])
+            .recorded()
+            .reported(report(AgentReport::ENROLLED, Some("f0"), None))
+    };
+    let plan = case(&entity).plan();
+    let told = condition(&plan, types::CERTIFICATE_EXPIRING);
+    assert_eq!(
+        (told.status.as_str(), ready_reason(&plan)),
+        ("False", reasons::READY)
+    );
+    assert_eq!(
+        plan.status.certificate_expiry,
+        entity.certificate_expiry.map(Time)
+    );
+    let mut again = case(&entity);
+    let agent = again.status().agent.take();
+    *again.status() = plan.status.clone();
+    again.status().agent = agent;
+    assert_eq!(again.plan().status, plan.status);
+
+    // Not renewed in time: a warning, and no reason to call a router that works broken.
+    entity.certificate_expiry = Some(now() + plan::edge_router::RENEWED_BY);
+    let plan = case(&entity).plan();
+    let told = condition(&plan, types::CERTIFICATE_EXPIRING);
+    assert_eq!(told.reason, reasons::CERTIFICATE_EXPIRING);
+    assert_eq!(
+        (told.status.as_str(), ready_reason(&plan)),
+        ("True", reasons::READY)
+    );
+}

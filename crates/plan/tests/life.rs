@@ -186,6 +186,20 @@ mod mended {
     }
 
     #[test]
+    fn an_empty_set_of_members_of_their_own_keeps_no_old_configuration() {
+        let actions = vec![
+            Action::SetReplicas(0),
+            Action::Flow(1),
+            Action::EditSpec(5),
+            Action::ReconcileSet,
+            Action::ReconcileSet,
+        ];
+        let mut script = script(Mode::Managed, 1, actions);
+        script.topology = Topology::PerMember;
+        play(&script);
+    }
+
+    #[test]
     fn a_changed_name_pattern_does_not_block_other_changes() {
         let actions = vec![
             Action::Flow(3),

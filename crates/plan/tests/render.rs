@@ -41,6 +41,7 @@ fn full() -> ZitiRouter {
         "cost": 5,
         "noTraversal": true,
         "resources": {"limits": {"memory": "256Mi"}},
+        "drain": {"timeoutSeconds": 0},
         "deletionPolicy": "Retain",
         "adoptionPolicy": "ByName",
     }));

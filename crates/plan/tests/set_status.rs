@@ -86,3 +86,18 @@ fn a_change_that_no_member_shows_yet_is_not_the_end() {
     let settled = planned(&object, Some(seen(2)));
     assert_eq!(progressing(&settled), ("False", reasons::SETTLED));
 }
+
+#[test]
+fn the_port_of_the_sidecar_is_no_listeners_port() {
+    for field in ["edge", "link"] {
+        let mut object = empty_set();
+        let spec =
+            json!({"networkRef": {"name": "sea"}, field: {"port": set::sidecar::SIDECAR_PORT}});
+        object.spec = serde_json::from_value(spec).unwrap();
+        let plan = planned(&object, None);
+        let ready = find(&plan.status.conditions, types::READY).unwrap();
+        assert_eq!(ready.reason, reasons::INVALID_SPEC);
+        let named = format!("spec.{field}.port is {}", set::sidecar::SIDECAR_PORT);
+        assert!(ready.message.contains(&named), "{}", ready.message);
+    }
+}

@@ -12,12 +12,14 @@
 //! | [`pki`] | keys, signing requests, and what a certificate says |
 //! | [`enroll`] | redeem a one-time token for an identity |
 //! | [`management`] | read and change the network through the Edge Management API |
+//! | [`events`] | when does a router come or go? |
 //!
 //! Three rules hold throughout. Secrets (tokens, keys, passwords, session tokens) live in
 //! types that do not print them. Every call has a deadline. TLS trusts exactly what the
 //! caller handed over: there are no default roots and no trust on first use.
 
 pub mod enroll;
+pub mod events;
 pub mod management;
 pub mod pki;
 pub mod token;

@@ -208,6 +208,7 @@ async fn a_one_time_token_of_an_administrator_becomes_a_client_certificate() {
         .create_edge_router(&common::router("by-certificate"))
         .await
         .unwrap();
+    certified.events().await.unwrap();
 
     // The password of the administrator is not that of this identity.
     let wrong = common::client(&controller, Some(password("operator", "whatever")));

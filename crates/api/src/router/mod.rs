@@ -1,12 +1,14 @@
 //! `ZitiRouter`: a set of running routers. The parts of its spec are in modules
 //! of their own and re-exported here.
 
+mod drain;
 mod listeners;
 mod storage;
 mod token;
 mod topology;
 mod tunnel;
 
+pub use drain::Drain;
 pub use listeners::{Csr, EdgeListener, LinkListener, SubjectAltNames};
 pub use storage::{ClaimTemplate, IdentityStorage, Retention, RetentionPolicy};
 pub use token::InlineToken;
@@ -154,6 +156,10 @@ pub struct ZitiRouterSpec {
     /// Resources of the router container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+
+    /// What a router does before its pod goes.
+    #[serde(default)]
+    pub drain: Drain,
 
     /// What becomes of the routers on the network when this object is deleted
     /// or scaled down.

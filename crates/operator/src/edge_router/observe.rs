@@ -237,6 +237,7 @@ fn entity(
         online: row.is_online,
         synced: row.sync_status == SYNC_DONE,
         fingerprint: row.fingerprint.clone(),
+        certificate_expiry: row.certificate_expiry,
         token: facts,
         offline_for: network.offline_for(row, now),
         version: row.version.clone(),

@@ -5,7 +5,7 @@ mod observe;
 use crate::context::Context;
 use crate::networks::{Connection, Key, Network};
 use crate::problem::{self, Error};
-use crate::{io, poller};
+use crate::{io, poller, stream};
 use api::reasons::types;
 use api::{EdgeRouter, ZitiNetwork, names};
 use k8s_openapi::jiff::Timestamp;
@@ -154,6 +154,7 @@ fn share(
     let news = network.judge(plan.verdict.clone(), names_controllers);
     if new {
         tokio::spawn(poller::run(context.clone(), network.clone()));
+        tokio::spawn(stream::run(context.clone(), network.clone()));
     }
     if news {
         network.wake.notify_waiters();

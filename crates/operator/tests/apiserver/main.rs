@@ -16,6 +16,7 @@ mod bad_set;
 mod bad_tokens;
 mod credentials;
 mod edge_router;
+mod event_stream;
 mod network_identity;
 mod operator;
 mod ownership;

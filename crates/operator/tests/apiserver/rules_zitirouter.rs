@@ -30,9 +30,29 @@ async fn a_ziti_router_keeps_its_rules() {
             refused("give tokens or tokensSecretRef, not both"),
         ),
         (
-            "another topology",
-            and(json!({"topology": "PerNode"})),
+            "an unknown topology",
+            and(json!({"topology": "PerZone"})),
             refused("Unsupported value"),
+        ),
+        (
+            "members of their own, without one",
+            and(json!({"topology": "PerMember", "reserveOrdinals": [1]})),
+            TAKEN,
+        ),
+        (
+            "an ordinal left out of a row",
+            and(json!({"reserveOrdinals": [1]})),
+            refused("reserveOrdinals are for topology PerMember"),
+        ),
+        (
+            "some nodes",
+            and(json!({"topology": "PerNode", "nodes": {"selector": {"matchLabels": {"a": "b"}}}})),
+            TAKEN,
+        ),
+        (
+            "nodes for a row",
+            and(json!({"nodes": {"goneAfterSeconds": 5}})),
+            refused("nodes are for topology PerNode"),
         ),
         ("none", and(json!({"replicas": 0})), TAKEN),
         ("a hundred", and(json!({"replicas": 100})), TAKEN),
@@ -105,6 +125,11 @@ async fn a_ziti_router_keeps_its_rules() {
             "more storage",
             json!({"identityStorage": {"persistentVolumeClaim": {"size": "1Gi"}}}),
             refused("identityStorage is immutable"),
+        ),
+        (
+            "a topology",
+            json!({"topology": "PerMember"}),
+            refused("topology cannot be added or removed"),
         ),
         (
             "replicas and ports",

@@ -29,10 +29,10 @@ const MOST_WRITES: usize = 60;
 /// A network whose controller hangs up on everybody. It is tried again every few seconds, and fails
 /// each time a little differently: each try shows that the operator is alive and that this much time
 /// has passed for it.
-struct Marker(TcpListener);
+pub(crate) struct Marker(TcpListener);
 
 impl Marker {
-    async fn create(world: &World) -> Self {
+    pub(crate) async fn create(world: &World) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let spec = json!({"managementApi": [format!("https://{address}")],
@@ -49,7 +49,7 @@ impl Marker {
     }
 
     /// Waits for a try that came by the clock alone: what it wrote first woke it once more.
-    async fn rests(&mut self) {
+    pub(crate) async fn rests(&mut self) {
         let mut last = Instant::now();
         while last.elapsed() < PAUSE {
             last = Instant::now();

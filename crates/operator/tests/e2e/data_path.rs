@@ -9,10 +9,10 @@ use testbed::kubernetes;
 use crate::outage::is_ready;
 use crate::stage::{self, PATIENCE, Stage};
 
-const WEB_PORT: u16 = 8080;
-const PROXY_PORT: u16 = 9090;
+pub(crate) const WEB_PORT: u16 = 8080;
+pub(crate) const PROXY_PORT: u16 = 9090;
 /// What the server has to say.
-const ANSWER: &str = "carried by two routers";
+pub(crate) const ANSWER: &str = "carried by two routers";
 
 /// A request enters the network at one member of a set and reaches, over a link, a server behind
 /// the other member, which hosts the service itself.
@@ -39,7 +39,7 @@ fn a_request_is_carried_from_one_member_to_a_service_behind_another() {
 
 /// Asks the dialer's port for the server's page until there is an answer: the tunneler listens when
 /// it has logged in and knows of the service.
-async fn get(stage: &Stage, dialer: &str) -> Result<String> {
+pub(crate) async fn get(stage: &Stage, dialer: &str) -> Result<String> {
     let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 10 {dialer} {PROXY_PORT}");
     let mut last = String::new();
     let answer = kubernetes::poll("an answer", PATIENCE, async || {
@@ -54,7 +54,7 @@ async fn get(stage: &Stage, dialer: &str) -> Result<String> {
 }
 
 /// A web server in the cluster, outside of the Ziti network; returns its address.
-async fn serve(stage: &Stage) -> Result<String> {
+pub(crate) async fn serve(stage: &Stage) -> Result<String> {
     let script = format!(
         "mkdir -p /tmp/www && echo {ANSWER} > /tmp/www/index.html && \
          exec httpd -f -p {WEB_PORT} -h /tmp/www"
@@ -67,7 +67,7 @@ async fn serve(stage: &Stage) -> Result<String> {
 }
 
 /// A service that only `host` hosts, forwarded to the server. Returns its id.
-async fn host_service(stage: &Stage, server: &str, host: &str) -> Result<String> {
+pub(crate) async fn host_service(stage: &Stage, server: &str, host: &str) -> Result<String> {
     let ziti = &stage.ziti;
     let types = ziti
         .management
@@ -110,7 +110,7 @@ async fn host_service(stage: &Stage, server: &str, host: &str) -> Result<String>
 
 /// A tunneler for an identity that may dial the service, and may use the router `entry` only.
 /// Returns its pod's address.
-async fn dialer(stage: &Stage, entry: &str, service: &str) -> Result<String> {
+pub(crate) async fn dialer(stage: &Stage, entry: &str, service: &str) -> Result<String> {
     let ziti = &stage.ziti;
     let identity = json!({"name": "dialer", "type": "Default", "isAdmin": false,
         "enrollment": {"ott": true}});

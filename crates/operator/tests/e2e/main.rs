@@ -13,6 +13,7 @@
 )]
 mod data_path;
 mod healing;
+mod leaving;
 mod objects;
 mod operator;
 mod outage;
@@ -23,5 +24,6 @@ mod rollout;
 mod scaling;
 mod stage;
 mod steady_state;
+mod topologies;
 mod watch;
 mod ziti_network;

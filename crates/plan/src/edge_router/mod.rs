@@ -6,6 +6,7 @@
 //! until no step is left; then it writes the status. [`delete`] and [`token`]
 //! hold the two longer decisions; [`status`] puts facts into words.
 
+mod certificate;
 mod decide;
 mod delete;
 mod desired;
@@ -13,6 +14,7 @@ mod provided;
 mod status;
 mod token;
 
+pub use certificate::RENEWED_BY;
 pub use decide::plan;
 pub use desired::{is_ours, tags_are_of_object, wanted_name};
 pub use status::after_failure;
@@ -151,6 +153,8 @@ pub struct Entity {
     pub synced: bool,
     /// Fingerprint of the certificate that is expected of it.
     pub fingerprint: Option<String>,
+    /// When that certificate runs out, where the network shows it.
+    pub certificate_expiry: Option<Timestamp>,
     /// The token that waits for it.
     pub token: Option<TokenFacts>,
     /// How long this operator has seen it offline, not verified otherwise and

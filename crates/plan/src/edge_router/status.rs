@@ -1,6 +1,7 @@
 //! Puts the facts about one router into words: the status being drafted while
 //! the decision is taken.
 
+use super::certificate::{self, Expiry};
 use super::{
     Entity, Facts, LATE_COMMIT, NetworkFacts, Plan, Problem, SecretFacts, Step, UNREGISTERED, View,
 };
@@ -93,6 +94,7 @@ impl Draft {
         self.status.id = None;
         self.status.network_identity = None;
         self.status.fingerprint = None;
+        self.status.certificate_expiry = None;
         self.status.online_pod = None;
         self.status.token_expiry = None;
     }
@@ -166,6 +168,7 @@ impl Draft {
     /// What the network shows of the router itself.
     fn seen(&mut self, entity: &Entity, fresh: bool) {
         self.status.fingerprint.clone_from(&entity.fingerprint);
+        self.certificate(Expiry::of(entity, self.agent.as_ref()));
         if entity.version.is_some() {
             self.status.router_version.clone_from(&entity.version);
         }
@@ -195,6 +198,15 @@ impl Draft {
                 .set(types::ONLINE, Truth::False, reasons::OFFLINE, message);
             self.status.online_pod = None;
             self.watch_closely |= pod.is_some();
+        }
+    }
+
+    /// How long the router's certificate lasts; `None` where there is none, or
+    /// nobody says.
+    fn certificate(&mut self, expiry: Option<Expiry>) {
+        self.status.certificate_expiry = expiry.map(|expiry| Time(expiry.time()));
+        if let Some(again) = certificate::tell(expiry, &mut self.conditions) {
+            self.look_again(again);
         }
     }
 
@@ -327,6 +339,7 @@ impl Draft {
         }
         let agent = self.agent.as_ref();
         self.status.fingerprint = agent.and_then(|agent| agent.fingerprint.clone());
+        self.certificate(Expiry::reported(self.agent.as_ref()));
         self.conditions.set(
             types::ONLINE,
             Truth::Unknown,

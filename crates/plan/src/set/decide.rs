@@ -388,7 +388,7 @@ fn removals(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
         })
     };
     let observed = facts.stateful_sets.iter().all(is_observed);
-    let rolled = !facts.stateful_sets.is_empty() && observed && steps.is_empty();
+    let rolled = observed && steps.is_empty();
     for map in facts
         .config_maps
         .iter()

@@ -23,6 +23,7 @@ pub mod render;
 mod rollout;
 pub mod roster;
 pub mod service;
+pub mod sidecar;
 mod status;
 mod teardown;
 mod validate;

@@ -1,22 +1,22 @@
-//! The pods of a set, as they should be: an init container that enrolls, and the
-//! stock router. Only `render` asks for them.
+//! The pods of a set, as they should be: an init container that enrolls, the
+//! stock router, and the sidecar beside it (`sidecar`). Only `render` asks for them.
 
 use super::config::{
     CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, MEMBER_ENV, TOKEN_FILE, dns_names, ip_addresses,
 };
 use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER, labels};
 use super::render::{namespace, set_name};
+use super::sidecar::{AGENT, grace_period, readiness, sidecar_container, until_drained};
 use super::{Facts, Network};
 use api::{ZitiRouter, names};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
     EnvVar, EnvVarSource, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements,
-    SeccompProfile, SecretVolumeSource, SecurityContext, TCPSocketAction, Volume, VolumeMount,
+    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements,
+    SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
 
 /// User and group of the stock router image, which own the identity.
@@ -49,8 +49,12 @@ pub(super) fn pod_template(
             ..ObjectMeta::default()
         }),
         spec: Some(PodSpec {
-            init_containers: Some(vec![enroll_container(facts, agent_image, own)]),
+            init_containers: Some(vec![
+                enroll_container(facts, agent_image, own),
+                sidecar_container(object, agent_image),
+            ]),
             containers: vec![router_container(object, router_image, own)],
+            termination_grace_period_seconds: Some(grace_period(object)),
             affinity: own.and_then(|member| member.node.as_deref()).map(bound_to),
             // A router asks nothing of the Kubernetes API.
             automount_service_account_token: Some(false),
@@ -132,7 +136,7 @@ fn bound_to(node: &str) -> Affinity {
     }
 }
 
-fn restricted() -> SecurityContext {
+pub(super) fn restricted() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),
@@ -144,7 +148,7 @@ fn restricted() -> SecurityContext {
     }
 }
 
-fn mount(name: &str, path: &str) -> VolumeMount {
+pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -191,7 +195,7 @@ fn enroll_container(facts: &Facts, image: &str, own: Option<&Member>) -> Contain
     Container {
         name: ENROLL_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
-        command: Some(vec!["/usr/local/bin/ziti-agent".to_owned()]),
+        command: Some(vec![AGENT.to_owned()]),
         args: Some(args),
         env: Some(member_env(own)),
         resources: Some(ResourceRequirements {
@@ -228,7 +232,6 @@ fn router_container(object: &ZitiRouter, image: &str, own: Option<&Member>) -> C
         protocol: Some("TCP".to_owned()),
         ..ContainerPort::default()
     };
-    let edge_port = i32::from(object.spec.edge.port);
     Container {
         name: ROUTER_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
@@ -241,17 +244,8 @@ fn router_container(object: &ZitiRouter, image: &str, own: Option<&Member>) -> C
         ]),
         resources: object.spec.resources.clone(),
         security_context: Some(restricted()),
-        // Local on purpose: a controller that is away must not unpublish
-        // routers that still forward.
-        readiness_probe: Some(Probe {
-            tcp_socket: Some(TCPSocketAction {
-                port: IntOrString::Int(edge_port),
-                host: None,
-            }),
-            period_seconds: Some(2),
-            failure_threshold: Some(3),
-            ..Probe::default()
-        }),
+        readiness_probe: Some(readiness()),
+        lifecycle: until_drained(object),
         volume_mounts: Some(vec![
             mount("identity", IDENTITY_DIR),
             VolumeMount {

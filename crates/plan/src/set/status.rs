@@ -312,8 +312,11 @@ fn pod_trouble(member: &Member) -> Option<Problem> {
             reason,
             "ImagePullBackOff" | "ErrImagePull" | "InvalidImageName" | "ErrImageNeverPull"
         );
-        let crashing =
-            reason == "CrashLoopBackOff" && container.name == super::member::ROUTER_CONTAINER;
+        let lasting = [
+            super::member::ROUTER_CONTAINER,
+            super::sidecar::SIDECAR_CONTAINER,
+        ];
+        let crashing = reason == "CrashLoopBackOff" && lasting.contains(&container.name.as_str());
         let broken = matches!(
             reason,
             "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError"

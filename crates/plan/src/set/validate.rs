@@ -1,5 +1,6 @@
 //! What the API server's rules cannot see, or cannot say well enough.
 
+use super::sidecar::SIDECAR_PORT;
 use super::{Facts, Network};
 use crate::edge_router::Problem;
 use api::router::Topology;
@@ -70,6 +71,18 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
                 spec.edge.port
             ),
         ));
+    }
+    let listeners = [
+        ("spec.edge.port", spec.edge.port),
+        ("spec.link.port", spec.link.port),
+    ];
+    for (field, port) in listeners {
+        if port == SIDECAR_PORT {
+            return Some(Problem::new(
+                reasons::INVALID_SPEC,
+                format!("{field} is {port}, where the sidecar of each pod listens: take another"),
+            ));
+        }
     }
     if let Some(Err(problem)) = &facts.provided {
         return Some(problem.clone());

@@ -137,6 +137,7 @@ impl World {
                     when_scaled: policy(script.keep_volumes.1),
                 },
                 resources: None,
+                drain: api::router::Drain::default(),
                 deletion_policy: if script.retain {
                     DeletionPolicy::Retain
                 } else {

@@ -16,6 +16,7 @@ use super::edge_router::{EdgeRouterEntity, EdgeRouterPatch, NewEdgeRouter, valid
 use super::error::{InvalidSnafu, ManagementError, UnexpectedSnafu, from_refusal};
 use super::filter::Filter;
 use super::session::{Connection, Credential, Request};
+use crate::events::{EventsError, Socket};
 use crate::http::Reply;
 use crate::trust::CaBundle;
 
@@ -266,6 +267,19 @@ impl ManagementClient {
             Err(ManagementError::NotFound { .. }) => Ok(Deletion::AlreadyGone),
             Err(error) => Err(error),
         }
+    }
+
+    /// The time of one call.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.connection.timeout()
+    }
+
+    /// A websocket for [`crate::events`], and the endpoint that it is open to.
+    pub(crate) async fn open_events(
+        &self,
+        deadline: tokio::time::Instant,
+    ) -> Result<(Socket, String), EventsError> {
+        self.connection.open_events(deadline).await
     }
 
     async fn run(&self, request: &Request<'_>) -> Result<Reply, ManagementError> {

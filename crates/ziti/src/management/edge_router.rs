@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use snafu::{Snafu, ensure};
 
+use crate::pki::CertificateFacts;
 use crate::token::{EnrollmentToken, TokenError};
 
 /// `syncStatus` of a router whose data model is complete: only then does it carry traffic.
@@ -89,6 +90,10 @@ pub struct EdgeRouterEntity {
     /// Of the client certificate it must present; `None` until a token is redeemed.
     #[serde(default, deserialize_with = "not_blank")]
     pub fingerprint: Option<String>,
+    /// When the certificate of that fingerprint runs out; of a certificate that cannot be read,
+    /// `None`. A router that renews its certificate in place shows the new one here.
+    #[serde(default, rename = "certPem", deserialize_with = "certificate_end")]
+    pub certificate_expiry: Option<Timestamp>,
     /// Version of the router's program, while it is known.
     #[serde(default, rename = "versionInfo", deserialize_with = "version")]
     pub version: Option<String>,
@@ -210,6 +215,15 @@ fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretStr
 fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
     let time = Option::<Timestamp>::deserialize(deserializer)?;
     Ok(time.filter(|time| *time > Timestamp::UNIX_EPOCH))
+}
+
+/// The PEM itself, two kilobytes of each router, is not kept.
+fn certificate_end<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Timestamp>, D::Error> {
+    let pem = not_blank(deserializer)?;
+    let facts = pem.and_then(|pem| CertificateFacts::from_pem(&pem).ok());
+    Ok(facts.map(|facts| facts.not_after))
 }
 
 fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {

@@ -11,6 +11,7 @@ mod edge_router;
 mod error;
 mod filter;
 mod session;
+mod websocket;
 
 pub use client::{Deletion, Listed, ManagementClient, Options, Version};
 pub use edge_router::{

@@ -7,9 +7,11 @@
 //! itself; a login follows only where it is over, and at most once per call.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, StatusCode};
+use rustls::ClientConfig;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use secrecy::{ExposeSecret, SecretString};
@@ -29,7 +31,7 @@ use crate::trust::{self, CaBundle};
 
 const MANAGEMENT_API: &str = "/edge/management/v1";
 /// The header that carries the session, both ways.
-const SESSION_HEADER: &str = "zt-session";
+pub(super) const SESSION_HEADER: &str = "zt-session";
 const AUTHENTICATE: &str = "/authenticate";
 const CURRENT_SESSION: &str = "/current-api-session";
 /// A connection that takes longer than this will not come.
@@ -84,7 +86,9 @@ impl Request<'_> {
 
 pub(super) struct Connection {
     /// `https://host:port` each; never empty.
-    endpoints: Vec<String>,
+    pub(super) endpoints: Vec<String>,
+    /// What is trusted, and the certificate that is shown.
+    pub(super) tls: Arc<ClientConfig>,
     credential: Option<Credential>,
     timeout: Duration,
     /// Keeps connections for a moment.
@@ -129,17 +133,18 @@ impl Connection {
         let unusable = |error: &dyn fmt::Display| ManagementError::Configuration {
             reason: error.to_string(),
         };
+        let identity = credential.as_ref().and_then(client_identity).transpose()?;
+        let config = tls::client_config(ca.certificates(), identity);
+        let config = config.map_err(|error| unusable(&error))?;
         let client = |reuse: bool| {
-            let identity = credential.as_ref().and_then(client_identity).transpose()?;
-            let config = tls::client_config(ca.certificates(), identity);
-            let config = config.map_err(|error| unusable(&error))?;
             let count = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
             let patience = CONNECT_TIMEOUT.min(timeout / count);
-            http::client(config, reuse, patience).map_err(|error| unusable(&error))
+            http::client(config.clone(), reuse, patience).map_err(|error| unusable(&error))
         };
         let (pooled, fresh) = (client(true)?, client(false)?);
         Ok(Self {
             endpoints: endpoints.iter().map(trust::base).collect(),
+            tls: Arc::new(config),
             credential,
             timeout,
             pooled,
@@ -149,6 +154,16 @@ impl Connection {
                 session: None,
             }),
         })
+    }
+
+    /// How long one call may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Index of the endpoint that worked last.
+    pub(super) async fn current(&self) -> usize {
+        self.state.lock().await.current
     }
 
     /// Carries `request` out on the endpoint that worked last, or on the next one that can be
@@ -219,7 +234,7 @@ impl Connection {
 
     /// The session at `endpoint`, after a login where there is none, or only the `ended` one.
     /// One login at a time: callers that find the session over at once share the next.
-    async fn session(
+    pub(super) async fn session(
         &self,
         endpoint: usize,
         call: &Call,
@@ -291,7 +306,7 @@ impl Connection {
         Ok(token.into())
     }
 
-    async fn is_alive(
+    pub(super) async fn is_alive(
         &self,
         endpoint: usize,
         session: &SecretString,
