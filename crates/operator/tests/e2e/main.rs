@@ -14,9 +14,12 @@
 mod data_path;
 mod healing;
 mod leaving;
+mod node_loss;
+mod nodes;
 mod objects;
 mod operator;
 mod outage;
+mod own_node;
 mod provided;
 mod quickstart;
 mod removal;

@@ -84,9 +84,7 @@ impl FurtherNode {
     pub async fn start(&self) -> Result<()> {
         let Self { cluster, site } = self;
         let started = async {
-            let options = paths::read(&self.options_file())?;
-            let options: NodeOptions =
-                serde_json::from_str(&options).context("reading its options")?;
+            let options = self.options()?;
             join::create(site)?;
             cgroups::create(&site.cgroup())?;
             node::prepare(site, &cluster.plane, &options)?;
@@ -129,6 +127,12 @@ impl FurtherNode {
         let lost = |node: Option<&Node>| !node::is_ready(node);
         kubernetes::wait_for(nodes, &self.name(), "not ready", lost, within).await?;
         Ok(())
+    }
+
+    /// What it says of itself when it joins.
+    pub fn options(&self) -> Result<NodeOptions> {
+        let text = paths::read(&self.options_file())?;
+        serde_json::from_str(&text).with_context(|| format!("reading what {} is", self.name()))
     }
 
     fn options_file(&self) -> PathBuf {
