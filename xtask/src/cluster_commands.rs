@@ -1,7 +1,7 @@
 //! `cargo xtask tools`, `up` and `down`.
 
 use anyhow::Result;
-use testbed::cluster::Cluster;
+use testbed::cluster::{Cluster, NodeOptions};
 use testbed::progress::{Progress, Step};
 use testbed::{debian, tools};
 
@@ -13,11 +13,14 @@ pub(crate) async fn tools() -> Result<()> {
     prepare(&progress).await
 }
 
-/// Starts a cluster.
-pub(crate) async fn up(place: Place) -> Result<()> {
-    let progress = Progress::new(3);
+/// Starts a cluster with at least so many nodes.
+pub(crate) async fn up(place: Place, nodes: u8) -> Result<()> {
+    let progress = Progress::new(if nodes > 1 { 4 } else { 3 });
     prepare(&progress).await?;
     let cluster = start(&progress, &place).await?;
+    if nodes > 1 {
+        further_nodes(&progress, &cluster, nodes).await?;
+    }
     output::timings(&progress);
     output::heading("Go on");
     output::line(format!(
@@ -27,6 +30,26 @@ pub(crate) async fn up(place: Place) -> Result<()> {
     output::line("  kubectl get nodes");
     output::line("  cargo xtask down");
     Ok(())
+}
+
+/// Starts what does not run of the nodes beside the first, and adds those that are missing.
+async fn further_nodes(progress: &Progress, cluster: &Cluster, nodes: u8) -> Result<()> {
+    progress
+        .step("further nodes", async |step| {
+            let have = cluster.further_nodes();
+            for node in &have {
+                step.say(&node.name());
+                node.start().await?;
+            }
+            let have = 1 + have.len();
+            let wanted = have.max(usize::from(nodes));
+            for _ in have..wanted {
+                step.say("one more");
+                cluster.add_node(&NodeOptions::default()).await?;
+            }
+            Ok(((), format!("{wanted} nodes are ready")))
+        })
+        .await
 }
 
 /// Ends a cluster, or all.

@@ -34,8 +34,14 @@ enum Command {
     Test(test::Test),
     /// Builds the pinned programs (Kubernetes, etcd, CoreDNS, Helm, Ziti) into the cache.
     Tools,
-    /// Starts a local single-node Kubernetes, or what of it does not run.
-    Up(Place),
+    /// Starts a local Kubernetes, or what of it does not run.
+    Up {
+        #[command(flatten)]
+        place: Place,
+        /// How many nodes it has at least.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(cluster::MAX_NODES)))]
+        nodes: u8,
+    },
     /// Ends a local Kubernetes and removes all that it left.
     Down {
         #[command(flatten)]
@@ -96,7 +102,7 @@ async fn run(cli: Cli) -> Result<bool> {
         Command::Test(test) => return test.run().await,
         Command::Crds => crds::write()?,
         Command::Tools => cluster_commands::tools().await?,
-        Command::Up(place) => cluster_commands::up(place).await?,
+        Command::Up { place, nodes } => cluster_commands::up(place, nodes).await?,
         Command::Down { place, all } => cluster_commands::down(place, all).await?,
     }
     Ok(true)

@@ -269,6 +269,7 @@ async fn stage(progress: &Progress, cluster: &Cluster, operator: &Archive) -> Re
                 router_image: ziti.router.reference,
                 controller_image: ziti.controller.reference,
                 audit_log: Some(cluster.audit_log()),
+                cluster_dir: Some(cluster.dir().to_owned()),
             };
             demo(&environment, step)?;
             Ok((environment, String::new()))

@@ -169,7 +169,11 @@ impl ControlPlane {
                 ),
                 "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
                 "--authorization-mode=Node,RBAC".to_owned(),
-                "--enable-admission-plugins=NodeRestriction".to_owned(),
+                // The last two let a test say for a namespace of its own which nodes its pods may
+                // or must have.
+                "--enable-admission-plugins=NodeRestriction,PodNodeSelector,\
+                 PodTolerationRestriction"
+                    .to_owned(),
                 // Else logs and exec look the node up by its host name, which nobody resolves.
                 "--kubelet-preferred-address-types=InternalIP".to_owned(),
                 format!(

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use kube::Client;
 
+use crate::cluster::Cluster;
 use crate::kubernetes;
 
 /// The kubeconfig of the cluster.
@@ -18,6 +19,9 @@ pub const ROUTER_IMAGE: &str = "ZITI_ROUTER_IMAGE";
 pub const CONTROLLER_IMAGE: &str = "ZITI_CONTROLLER_IMAGE";
 /// The API server's audit log (see [`crate::audit`]); absent on a cluster that is not ours.
 pub const AUDIT_LOG: &str = "ZITI_TESTBED_AUDIT_LOG";
+/// The directory of the testbed's own cluster, to which nodes can be added; absent on a cluster that
+/// is not ours.
+pub const CLUSTER_DIR: &str = "ZITI_TESTBED_CLUSTER";
 
 /// The world of an end-to-end test.
 #[derive(Debug, Clone)]
@@ -32,6 +36,8 @@ pub struct Environment {
     pub controller_image: String,
     /// The log of writes to the API server, where the cluster is the testbed's own.
     pub audit_log: Option<PathBuf>,
+    /// The state of the cluster, where it is the testbed's own.
+    pub cluster_dir: Option<PathBuf>,
 }
 
 impl Environment {
@@ -46,6 +52,7 @@ impl Environment {
             router_image: variable(ROUTER_IMAGE)?,
             controller_image: variable(CONTROLLER_IMAGE)?,
             audit_log: variable(AUDIT_LOG).ok().map(PathBuf::from),
+            cluster_dir: variable(CLUSTER_DIR).ok().map(PathBuf::from),
         })
     }
 
@@ -60,7 +67,24 @@ impl Environment {
         if let Some(log) = &self.audit_log {
             variables.push((AUDIT_LOG, log.display().to_string()));
         }
+        if let Some(dir) = &self.cluster_dir {
+            variables.push((CLUSTER_DIR, dir.display().to_string()));
+        }
         variables
+    }
+
+    /// The testbed's own cluster.
+    ///
+    /// # Errors
+    /// When it is not the testbed's own.
+    pub fn cluster(&self) -> Result<Cluster> {
+        let dir = self.cluster_dir.as_ref().with_context(|| {
+            format!(
+                "{CLUSTER_DIR} is not set: this needs a cluster of the testbed's own; \
+                 `cargo xtask test` starts one"
+            )
+        })?;
+        Cluster::attach_dir(dir)
     }
 
     /// A client with all rights.

@@ -152,7 +152,7 @@ pub(crate) async fn dialer(stage: &Stage, entry: &str, service: &str) -> Result<
 }
 
 /// A pod that keeps the restricted Pod Security Standard.
-fn pod(name: &str, mut container: Value, volumes: &Value) -> Value {
+pub(crate) fn pod(name: &str, mut container: Value, volumes: &Value) -> Value {
     container["imagePullPolicy"] = json!("IfNotPresent");
     container["securityContext"] = json!({"allowPrivilegeEscalation": false,
         "capabilities": {"drop": ["ALL"]}});
@@ -165,7 +165,7 @@ fn pod(name: &str, mut container: Value, volumes: &Value) -> Value {
 }
 
 /// Waits until a pod is ready and returns its address.
-async fn address(stage: &Stage, name: &str) -> Result<String> {
+pub(crate) async fn address(stage: &Stage, name: &str) -> Result<String> {
     let pod: Pod = stage.until(name, "ready", is_ready).await?;
     let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
     address.with_context(|| format!("pod {} has no address", pod.name_any()))

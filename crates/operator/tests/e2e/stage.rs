@@ -168,7 +168,7 @@ fn tell(environment: &Environment, namespaces: &[&str], outcome: &Result<()>) {
     clippy::print_stdout,
     reason = "the output of a test is read by people"
 )]
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     println!("{text}");
 }
 

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::json;
 
+use crate::own_node::OWNER;
 use crate::scaling::pods;
 use crate::stage::{self, Stage};
 
@@ -92,8 +93,11 @@ fn each_node_has_a_member() {
     stage::play("per-node", async |stage| {
         stage.join_network().await?;
         let nodes: Api<Node> = Api::all(stage.client.clone());
-        let nodes = nodes.list(&ListParams::default()).await?.items;
-        let spec = json!({"topology": "PerNode"});
+        // Other tests add nodes of their own.
+        let shared = ListParams::default().labels(&format!("!{OWNER}"));
+        let nodes = nodes.list(&shared).await?.items;
+        let shared = json!({"matchExpressions": [{"key": OWNER, "operator": "DoesNotExist"}]});
+        let spec = json!({"topology": "PerNode", "nodes": {"selector": shared}});
         stage.create_set("edge", spec).await?;
         let count = i32::try_from(nodes.len())?;
         stage.until_online("edge", count).await?;
@@ -105,7 +109,8 @@ fn each_node_has_a_member() {
             stage.ziti.expect_online(&[&member]).await?;
         }
         // No node is left for a member.
-        let nowhere = json!({"spec": {"nodes": {"selector": {"matchLabels": {"no": "where"}}}}});
+        let nowhere = json!({"matchLabels": {"no": "where"}, "matchExpressions": null});
+        let nowhere = json!({"spec": {"nodes": {"selector": nowhere}}});
         stage.patch::<ZitiRouter>("edge", nowhere).await?;
         stage.until_online("edge", 0).await?;
         ensure!(stage.list::<EdgeRouter>().await?.is_empty());

@@ -13,8 +13,6 @@ use crate::process::{Fate, Records};
 
 /// How many clusters fit on one machine.
 pub(super) const MAX_INDEX: u8 = 16;
-/// The node's name.
-pub(super) const NODE: &str = "node0";
 
 /// The layout of one cluster. It is written into the cluster's directory, where `down` finds it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -62,11 +60,11 @@ impl Layout {
     // Names.
 
     pub(super) fn netns_name(&self) -> String {
-        format!("ziti-testbed-{}", self.name)
+        self.first_node().netns_name()
     }
 
     pub(super) fn netns(&self) -> PathBuf {
-        Path::new("/run/netns").join(self.netns_name())
+        self.first_node().netns()
     }
 
     /// The two ends of the veth pair, on the host and in the namespace.
@@ -77,20 +75,11 @@ impl Layout {
         )
     }
 
-    /// Below this cgroup lie all pods.
-    pub(super) fn cgroup(&self) -> String {
-        format!("ziti-testbed-{}", self.name)
-    }
-
-    /// The name of the CNI network, with which the CNI library names what it caches.
-    pub(super) fn cni_network(&self) -> String {
-        format!("ziti-testbed-{}", self.name)
-    }
-
-    // Addresses. 10.88/16 for nodes and links, 10.144-159 for pods, 10.160-175 for Services.
+    // Addresses of the cluster; those of a node are in `site`. 10.88/16 is for nodes and links,
+    // 10.144-159 for pods, 10.160-175 for Services.
 
     pub(super) fn node_address(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 88, self.index, 1)
+        self.first_node().address()
     }
 
     pub(super) fn node_range(&self) -> String {
@@ -127,19 +116,8 @@ impl Layout {
         Records::new(self.dir.join("processes"))
     }
 
-    pub(super) fn containerd_socket(&self) -> PathBuf {
-        self.dir.join("containerd/containerd.sock")
-    }
-
-    pub(super) fn containerd_state(&self) -> PathBuf {
-        self.dir.join("containerd/state")
-    }
-
-    pub(super) fn kubelet_dir(&self) -> PathBuf {
-        self.dir.join("kubelet")
-    }
-
-    /// Where persistent volumes lie.
+    /// Where persistent volumes lie, those of all nodes: each has a name of its own, and belongs to
+    /// the node on which it was made.
     pub(super) fn volumes(&self) -> PathBuf {
         self.dir.join("volumes")
     }

@@ -1,4 +1,4 @@
-//! A real Kubernetes of one node on this machine: the programs of the control plane, a container
+//! A real Kubernetes of one node or more on this machine: the programs of the control plane, a container
 //! runtime, CoreDNS and persistent volumes, in a network namespace of its own. The host reaches
 //! the API server, Services and pods directly.
 //!
@@ -7,9 +7,12 @@
 
 mod addons;
 mod cgroups;
+mod further;
+mod join;
 mod layout;
 mod network;
 mod node;
+mod site;
 mod teardown;
 
 use std::path::{Path, PathBuf};
@@ -19,7 +22,10 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
 
-use self::layout::{Layout, NODE};
+pub use self::further::{FurtherNode, NodeOptions};
+use self::layout::Layout;
+pub use self::site::MAX_NODES;
+use self::site::Site;
 use crate::control_plane::ControlPlane;
 use crate::image::Archive;
 use crate::kubernetes;
@@ -72,16 +78,18 @@ impl Cluster {
         let cluster = Self::of(layout)?;
         let Self { layout, plane } = &cluster;
         let records = layout.records();
-        cgroups::create(&layout.cgroup())?;
+        let site = layout.first_node();
+        let options = NodeOptions::default();
+        cgroups::create(&site.cgroup())?;
         plane.prepare()?;
-        node::prepare(layout, plane)?;
+        node::prepare(&site, plane, &options)?;
 
         step.say("etcd, API server and containerd");
         let (etcd, _) = records.ensure(&plane.etcd())?;
         let (apiserver, _) = records.ensure(&plane.apiserver()?)?;
-        records.ensure(&node::containerd(layout, plane))?;
+        records.ensure(&node::containerd(&site, plane))?;
         // While the API server starts.
-        node::wait_containerd(layout).await?;
+        node::wait_containerd(&site).await?;
         cluster.import(&crate::image::pause()?)?;
         plane
             .wait_ready(&[etcd, apiserver], Duration::from_mins(2))
@@ -90,9 +98,10 @@ impl Cluster {
         step.say("controller manager, scheduler, kubelet and kube-proxy");
         records.ensure(&plane.controller_manager("*", 10257)?)?;
         records.ensure(&plane.scheduler())?;
-        records.ensure(&node::kubelet(layout, plane))?;
-        records.ensure(&node::proxy(layout, plane))?;
-        cluster.wait_node(step).await?;
+        records.ensure(&node::kubelet(&site, plane, &options))?;
+        records.ensure(&node::proxy(&site, plane))?;
+        step.say("node to be ready");
+        cluster.wait_node(&site).await?;
 
         step.say("CoreDNS and persistent volumes");
         addons::install(&cluster, step).await?;
@@ -170,23 +179,16 @@ impl Cluster {
         self.plane.audit_log()
     }
 
-    /// Imports an image for the pods, unless the very same is there. Returns whether it was
-    /// imported now.
+    /// Imports an image for the pods of all nodes that run, unless the very same is there. Returns
+    /// whether it was imported anywhere now.
     pub fn import(&self, archive: &Archive) -> Result<bool> {
-        let filter = format!("name=={}", archive.reference);
-        let listed = node::ctr(&self.layout)
-            .args(["images", "list", &filter])
-            .output()
-            .with_context(|| format!("looking for image {}", archive.reference))?;
-        if listed.contains(&archive.digest) {
-            return Ok(false);
+        let mut imported = node::import(&self.layout.first_node(), archive)?;
+        for site in self.layout.further_nodes() {
+            if node::has_runtime(&site) {
+                imported |= node::import(&site, archive)?;
+            }
         }
-        node::ctr(&self.layout)
-            .args(["images", "import"])
-            .arg(&archive.path)
-            .run()
-            .with_context(|| format!("importing image {}", archive.reference))?;
-        Ok(true)
+        Ok(imported)
     }
 
     /// The resident memory of a program that runs in a pod here, in bytes; of the biggest, where
@@ -204,30 +206,35 @@ impl Cluster {
                 .then(|| field("VmRSS:")?.parse::<u64>().ok())?
                 .map(|kibibytes| kibibytes * 1024)
         };
-        let pods = cgroups::processes(&self.layout.cgroup())?;
-        Ok(pods.iter().filter_map(resident).max())
+        let mut biggest = None;
+        for site in [self.layout.first_node()]
+            .into_iter()
+            .chain(self.layout.further_nodes())
+        {
+            let pods = cgroups::processes(&site.cgroup())?;
+            biggest = biggest.max(pods.iter().filter_map(resident).max());
+        }
+        Ok(biggest)
     }
 
-    async fn wait_node(&self, step: &Step) -> Result<()> {
-        step.say("node to be ready");
+    async fn wait_node(&self, site: &Site) -> Result<()> {
         let nodes: Api<Node> = Api::all(self.client().await?);
-        node::wait_kubelet(&self.layout).await?;
-        let ready = |node: Option<&Node>| {
-            node.and_then(|node| node.status.as_ref()?.conditions.as_ref())
-                .is_some_and(|conditions| {
-                    conditions
-                        .iter()
-                        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-                })
-        };
-        kubernetes::wait_for(nodes, NODE, "Ready", ready, Duration::from_mins(2))
-            .await
-            .with_context(|| {
-                format!(
-                    "the end of the kubelet's log:\n{}",
-                    tail(&self.dir().join("log/kubelet.log"), 30)
-                )
-            })?;
+        node::wait_kubelet(site).await?;
+        let name = site.name();
+        kubernetes::wait_for(
+            nodes,
+            &name,
+            "Ready",
+            node::is_ready,
+            Duration::from_mins(2),
+        )
+        .await
+        .with_context(|| {
+            format!(
+                "the end of the kubelet's log:\n{}",
+                tail(&site.log("kubelet"), 30)
+            )
+        })?;
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 //! routes to the node, the pods and the Services, so that tests reach all three; the namespace
 //! gets no default route, so that nothing in the cluster reaches anything beyond the host.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, bail};
 
 use super::layout::{Layout, MAX_INDEX};
@@ -90,9 +92,14 @@ fn configure(layout: &Layout) -> Result<()> {
     for range in [layout.node_range(), layout.pods(), layout.services()] {
         ip(&["route", "replace", &range, "via", &via, "dev", &host])?;
     }
+    forwarding(&layout.netns())
+}
+
+/// Makes a router of a network namespace, as a node is one for its pods.
+pub(super) fn forwarding(netns: &Path) -> Result<()> {
     let sysctl = |setting: &str| {
         Cmd::new("nsenter")
-            .arg(format!("--net={}", layout.netns().display()))
+            .arg(format!("--net={}", netns.display()))
             .args(["sysctl", "-qw", setting])
             .run()
             .with_context(|| format!("setting {setting} in the cluster's network namespace"))
@@ -101,17 +108,17 @@ fn configure(layout: &Layout) -> Result<()> {
     // Else a pod's answer through a Service to a pod on the same bridge would not come back
     // through kube-proxy's rules. Where it is built into the kernel there is nothing to load.
     let _ = Cmd::new("modprobe").arg("br_netfilter").run();
-    if std::path::Path::new("/proc/sys/net/bridge").exists() {
+    if Path::new("/proc/sys/net/bridge").exists() {
         sysctl("net.bridge.bridge-nf-call-iptables=1")?;
     }
     Ok(())
 }
 
 fn host_has(link: &str) -> bool {
-    std::path::Path::new("/sys/class/net").join(link).exists()
+    Path::new("/sys/class/net").join(link).exists()
 }
 
-fn ip(args: &[&str]) -> Result<()> {
+pub(super) fn ip(args: &[&str]) -> Result<()> {
     Cmd::new("ip")
         .args(args)
         .run()

@@ -1,15 +1,17 @@
-//! The programs of the node: containerd, kubelet, kube-proxy, and their configuration.
+//! The programs of a node: containerd, kubelet, kube-proxy, and their configuration.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use super::layout::{Layout, NODE};
+use super::further::NodeOptions;
+use super::site::Site;
 use crate::command::Cmd;
 use crate::control_plane::ControlPlane;
-use crate::image::PAUSE;
+use crate::image::{Archive, PAUSE};
 use crate::kubernetes;
 use crate::paths;
 use crate::pki::Subject;
@@ -20,87 +22,178 @@ const HEALTH_PORT: u16 = 10248;
 
 /// Writes the configuration of the node's programs. Unchanged files are not touched: kube-proxy
 /// ends when its file is written.
-pub(super) fn prepare(layout: &Layout, plane: &ControlPlane) -> Result<()> {
+pub(super) fn prepare(site: &Site, plane: &ControlPlane, options: &NodeOptions) -> Result<()> {
     let pki = plane.pki()?;
+    let name = site.name();
+    let credential = site.credential();
     pki.issue(
-        "kubelet",
+        &credential,
         &Subject {
-            common_name: &format!("system:node:{NODE}"),
+            common_name: &format!("system:node:{name}"),
             organization: Some("system:nodes"),
-            dns: vec![NODE.to_owned()],
-            ips: vec![layout.node_address().into()],
+            dns: vec![name],
+            ips: vec![site.address().into()],
         },
     )?;
-    pki.kubeconfig("kubelet", &plane.url(), &plane.kubeconfig("kubelet"))?;
+    pki.kubeconfig(&credential, &plane.url(), &plane.kubeconfig(&credential))?;
     plane.user("proxy", "system:kube-proxy", None)?;
     write_changed(
-        &layout.dir.join("cni/10-testbed.conflist"),
-        &json_text(&cni(layout))?,
+        &site.dir().join("cni/10-testbed.conflist"),
+        &json_text(&cni(site))?,
     )?;
     write_changed(
-        &layout.dir.join("containerd/config.toml"),
-        &containerd_config(layout),
+        &site.dir().join("containerd/config.toml"),
+        &containerd_config(site),
     )?;
     write_changed(
-        &layout.dir.join("kubelet.yaml"),
-        &json_text(&kubelet_config(layout, plane)?)?,
+        &site.dir().join("kubelet.yaml"),
+        &json_text(&kubelet_config(site, plane, options)?)?,
     )?;
     write_changed(
-        &layout.dir.join("proxy.yaml"),
-        &json_text(&proxy_config(layout, plane))?,
+        &site.dir().join("proxy.yaml"),
+        &json_text(&proxy_config(site, plane))?,
     )?;
     // The node resolves nothing; without a file of its own the kubelet hands pods the host's.
-    write_changed(&layout.dir.join("resolv.conf"), "")
+    write_changed(&site.dir().join("resolv.conf"), "")
+}
+
+/// A program of the node, with its log and network namespace.
+fn daemon(site: &Site, plane: &ControlPlane, name: &str, program: &Path) -> Daemon {
+    let mut daemon = plane.daemon(name, program);
+    daemon.netns = Some(site.netns());
+    daemon.log = site.log(name);
+    daemon
 }
 
 /// containerd, which pulls nothing: all images are imported.
-pub(super) fn containerd(layout: &Layout, plane: &ControlPlane) -> Daemon {
-    plane
-        .daemon("containerd", Path::new("containerd"))
-        .args([format!(
-            "--config={}",
-            layout.dir.join("containerd/config.toml").display()
-        )])
+pub(super) fn containerd(site: &Site, plane: &ControlPlane) -> Daemon {
+    let config = site.dir().join("containerd/config.toml");
+    daemon(site, plane, "containerd", Path::new("containerd"))
+        .args([format!("--config={}", config.display())])
 }
 
 /// The kubelet.
-pub(super) fn kubelet(layout: &Layout, plane: &ControlPlane) -> Daemon {
-    plane.daemon("kubelet", &plane.bin.join("kubelet")).args([
-        format!("--config={}", layout.dir.join("kubelet.yaml").display()),
-        format!("--kubeconfig={}", plane.kubeconfig("kubelet").display()),
-        format!("--root-dir={}", layout.kubelet_dir().display()),
-        format!("--cert-dir={}", layout.dir.join("pki").display()),
-        format!("--hostname-override={NODE}"),
-        format!("--node-ip={}", layout.node_address()),
+pub(super) fn kubelet(site: &Site, plane: &ControlPlane, options: &NodeOptions) -> Daemon {
+    let kubeconfig = plane.kubeconfig(&site.credential());
+    let labels: Vec<String> = options
+        .labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    daemon(site, plane, "kubelet", &plane.bin.join("kubelet")).args([
+        format!("--config={}", site.dir().join("kubelet.yaml").display()),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--root-dir={}", site.kubelet_dir().display()),
+        format!("--cert-dir={}", site.dir().join("pki").display()),
+        format!("--hostname-override={}", site.name()),
+        format!("--node-ip={}", site.address()),
+        format!("--node-labels={}", labels.join(",")),
     ])
 }
 
 /// kube-proxy.
-pub(super) fn proxy(layout: &Layout, plane: &ControlPlane) -> Daemon {
-    plane
-        .daemon("kube-proxy", &plane.bin.join("kube-proxy"))
-        .args([format!(
-            "--config={}",
-            layout.dir.join("proxy.yaml").display()
-        )])
+pub(super) fn proxy(site: &Site, plane: &ControlPlane) -> Daemon {
+    daemon(site, plane, "kube-proxy", &plane.bin.join("kube-proxy")).args([format!(
+        "--config={}",
+        site.dir().join("proxy.yaml").display()
+    )])
 }
 
-/// `ctr`, talking to this cluster's containerd.
-pub(super) fn ctr(layout: &Layout) -> Cmd {
+/// `ctr`, talking to this node's containerd.
+pub(super) fn ctr(site: &Site) -> Cmd {
     Cmd::new("ctr")
         .arg("--address")
-        .arg(layout.containerd_socket())
+        .arg(site.containerd_socket())
         .args(["--namespace", "k8s.io"])
+}
+
+/// Whether the kubelet last said that its node is ready.
+pub(super) fn is_ready(node: Option<&Node>) -> bool {
+    node.and_then(|node| node.status.as_ref()?.conditions.as_ref())
+        .is_some_and(|conditions| {
+            conditions
+                .iter()
+                .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        })
+}
+
+/// Whether its container runtime runs.
+pub(super) fn has_runtime(site: &Site) -> bool {
+    let runtime = site.records().get("containerd");
+    runtime.is_some_and(|runtime| runtime.is_alive())
+}
+
+/// Imports an image unless the very same is there. Returns whether it was imported now.
+pub(super) fn import(site: &Site, archive: &Archive) -> Result<bool> {
+    let filter = format!("name=={}", archive.reference);
+    let listed = ctr(site)
+        .args(["images", "list", &filter])
+        .output()
+        .with_context(|| format!("looking for image {}", archive.reference))?;
+    if listed.contains(&archive.digest) {
+        return Ok(false);
+    }
+    ctr(site)
+        .args(["images", "import"])
+        .arg(&archive.path)
+        .run()
+        .with_context(|| format!("importing image {}", archive.reference))?;
+    Ok(true)
+}
+
+/// Brings to `to` the images that `from` has and it has not.
+pub(super) fn copy_images(from: &Site, to: &Site) -> Result<()> {
+    let have = images(to)?;
+    let missing: Vec<String> = images(from)?
+        .into_iter()
+        .filter(|image| !have.contains(image))
+        .map(|(reference, _)| reference)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let archive = to.dir().join("images.tar");
+    ctr(from)
+        .args(["images", "export"])
+        .arg(&archive)
+        .args(&missing)
+        .run()
+        .with_context(|| format!("exporting images of {}", from.name()))?;
+    ctr(to)
+        .args(["images", "import"])
+        .arg(&archive)
+        .run()
+        .with_context(|| format!("importing images to {}", to.name()))?;
+    std::fs::remove_file(&archive).with_context(|| format!("removing {}", archive.display()))
+}
+
+/// Reference and digest of each image.
+fn images(site: &Site) -> Result<Vec<(String, String)>> {
+    let listed = ctr(site)
+        .args(["images", "list"])
+        .output()
+        .with_context(|| format!("listing the images of {}", site.name()))?;
+    let columns = |line: &str| {
+        let mut fields = line.split_whitespace();
+        Some((fields.next()?.to_owned(), fields.nth(1)?.to_owned()))
+    };
+    Ok(listed
+        .lines()
+        .skip(1)
+        .filter_map(columns)
+        // The kubelet's own names for them, by the digest of their configuration.
+        .filter(|(reference, _)| !reference.starts_with("sha256:"))
+        .collect())
 }
 
 /// Waits until the kubelet answers. A kubelet that was just started anew has a node which still
 /// looks ready, so that the node alone says nothing.
-pub(super) async fn wait_kubelet(layout: &Layout) -> Result<()> {
-    let running = layout
+pub(super) async fn wait_kubelet(site: &Site) -> Result<()> {
+    let running = site
         .records()
         .get("kubelet")
         .context("the kubelet was not started")?;
-    let url = format!("http://{}:{HEALTH_PORT}/healthz", layout.node_address());
+    let url = format!("http://{}:{HEALTH_PORT}/healthz", site.address());
     let http = reqwest::Client::builder()
         .no_proxy()
         .timeout(Duration::from_secs(5))
@@ -123,8 +216,8 @@ pub(super) async fn wait_kubelet(layout: &Layout) -> Result<()> {
 }
 
 /// Waits until containerd answers.
-pub(super) async fn wait_containerd(layout: &Layout) -> Result<()> {
-    let running = layout
+pub(super) async fn wait_containerd(site: &Site) -> Result<()> {
+    let running = site
         .records()
         .get("containerd")
         .context("containerd was not started")?;
@@ -133,7 +226,7 @@ pub(super) async fn wait_containerd(layout: &Layout) -> Result<()> {
         Duration::from_secs(30),
         async || {
             running.ensure_alive()?;
-            let answers = ctr(layout)
+            let answers = ctr(site)
                 .arg("version")
                 .timeout(Duration::from_secs(5))
                 .run();
@@ -143,8 +236,8 @@ pub(super) async fn wait_containerd(layout: &Layout) -> Result<()> {
     .await
 }
 
-fn containerd_config(layout: &Layout) -> String {
-    let dir = layout.dir.join("containerd");
+fn containerd_config(site: &Site) -> String {
+    let dir = site.dir().join("containerd");
     let dir = dir.display();
     format!(
         r#"version = 2
@@ -175,16 +268,16 @@ snapshotter = "overlayfs"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 "#,
-        state = layout.containerd_state().display(),
-        socket = layout.containerd_socket().display(),
-        conf = layout.dir.join("cni").display(),
+        state = site.containerd_state().display(),
+        socket = site.containerd_socket().display(),
+        conf = site.dir().join("cni").display(),
     )
 }
 
-fn cni(layout: &Layout) -> Value {
+fn cni(site: &Site) -> Value {
     json!({
         "cniVersion": "0.4.0",
-        "name": layout.cni_network(),
+        "name": site.cni_network(),
         "plugins": [
             {
                 "type": "bridge",
@@ -194,8 +287,8 @@ fn cni(layout: &Layout) -> Value {
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",
-                    "dataDir": layout.dir.join("cni-addresses"),
-                    "ranges": [[{"subnet": layout.pods()}]],
+                    "dataDir": site.dir().join("cni-addresses"),
+                    "ranges": [[{"subnet": site.pods()}]],
                     "routes": [{"dst": "0.0.0.0/0"}],
                 },
             },
@@ -204,7 +297,7 @@ fn cni(layout: &Layout) -> Value {
     })
 }
 
-fn kubelet_config(layout: &Layout, plane: &ControlPlane) -> Result<Value> {
+fn kubelet_config(site: &Site, plane: &ControlPlane, options: &NodeOptions) -> Result<Value> {
     let pki = plane.pki()?;
     Ok(json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -215,21 +308,22 @@ fn kubelet_config(layout: &Layout, plane: &ControlPlane) -> Result<Value> {
             "x509": {"clientCAFile": pki.ca()},
         },
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": pki.certificate("kubelet"),
-        "tlsPrivateKeyFile": pki.key("kubelet"),
+        "tlsCertFile": pki.certificate(&site.credential()),
+        "tlsPrivateKeyFile": pki.key(&site.credential()),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", layout.cgroup()),
+        "cgroupRoot": format!("/{}", site.cgroup()),
         "failSwapOn": false,
         "failCgroupV1": false,
-        "containerRuntimeEndpoint": format!("unix://{}", layout.containerd_socket().display()),
-        "clusterDNS": [layout.dns()],
+        "containerRuntimeEndpoint": format!("unix://{}", site.containerd_socket().display()),
+        "clusterDNS": [site.cluster.dns()],
         "clusterDomain": "cluster.local",
-        "resolvConf": layout.dir.join("resolv.conf"),
-        "podLogsDir": layout.dir.join("pod-logs"),
-        "volumePluginDir": layout.dir.join("volume-plugins"),
+        "resolvConf": site.dir().join("resolv.conf"),
+        "podLogsDir": site.dir().join("pod-logs"),
+        "volumePluginDir": site.dir().join("volume-plugins"),
         "maxPods": 250,
+        "registerWithTaints": options.taints,
         // Where `up` asks whether it runs.
-        "healthzBindAddress": layout.node_address(),
+        "healthzBindAddress": site.address(),
         "healthzPort": HEALTH_PORT,
         "serializeImagePulls": false,
         // A full disk of the developer is no reason to evict pods, and no image can come back.
@@ -241,14 +335,14 @@ fn kubelet_config(layout: &Layout, plane: &ControlPlane) -> Result<Value> {
     }))
 }
 
-fn proxy_config(layout: &Layout, plane: &ControlPlane) -> Value {
+fn proxy_config(site: &Site, plane: &ControlPlane) -> Value {
     json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "iptables",
         "clientConnection": {"kubeconfig": plane.kubeconfig("proxy")},
-        "clusterCIDR": layout.pods(),
-        "hostnameOverride": NODE,
+        "clusterCIDR": site.cluster.pods(),
+        "hostnameOverride": site.name(),
         // The kernel's table is the host's, and not ours to size.
         "conntrack": {"maxPerCore": 0, "min": 0},
         "iptables": {"minSyncPeriod": "100ms"},

@@ -1,4 +1,4 @@
-//! Ending a cluster: nothing of it may be left, whatever state it was in. Order matters: who
+//! Ending a cluster, or one node of it: nothing of it may be left, whatever state it was in. Order matters: who
 //! restarts things ends first, then what it started, then mounts, which only go when nobody is in
 //! them, then cgroups and the network.
 
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
-use super::cgroups;
 use super::layout::Layout;
-use super::network;
+use super::site::Site;
+use super::{cgroups, join, network};
 use crate::kubernetes;
 use crate::paths;
 use crate::process::Running;
@@ -25,7 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Who ends in this order; all others after them.
 const FIRST: [&str; 2] = ["kubelet", "kube-controller-manager"];
 
+/// Ends all of a cluster.
 pub(super) async fn run(layout: &Layout, step: &Step) -> Result<()> {
+    for site in layout.further_nodes() {
+        step.say(&format!("ending {}", site.name()));
+        further_node(&site).await?;
+    }
+    let site = layout.first_node();
     let mut programs = layout.records().all();
     programs.sort_by_key(|program| !FIRST.contains(&program.name.as_str()));
     for program in programs.iter().filter(|program| is_first(program)) {
@@ -34,17 +40,8 @@ pub(super) async fn run(layout: &Layout, step: &Step) -> Result<()> {
     }
 
     step.say("ending pods");
-    let shims = containerd_shims(layout);
-    let sockets = shim_sockets(layout);
-    for shim in &shims {
-        // A shim that dies first cannot report its container's end, which nobody wants to know.
-        let _ = kill(Pid::from_raw(*shim), Signal::SIGKILL);
-    }
-    kubernetes::poll("the pods' processes to end", PATIENCE, async || {
-        let left = cgroups::kill_all(&layout.cgroup())? + containerd_shims(layout).len();
-        Ok((left == 0).then_some(()))
-    })
-    .await?;
+    let sockets = shim_sockets(&site);
+    kill_pods(&site).await?;
 
     for program in programs.iter().filter(|program| !is_first(program)) {
         step.say(&format!("ending {}", program.name));
@@ -53,28 +50,72 @@ pub(super) async fn run(layout: &Layout, step: &Step) -> Result<()> {
     }
 
     step.say("mounts, cgroups and network");
+    clear(&site, sockets).await?;
+    network::remove(layout)?;
+    remove_traces(&site);
+    fs::remove_dir_all(&layout.dir).with_context(|| format!("removing {}", layout.dir.display()))
+}
+
+/// Ends a node beside the first, in whatever state it is; its object stays.
+pub(super) async fn further_node(site: &Site) -> Result<()> {
+    join::cut(site)?;
+    let sockets = shim_sockets(site);
+    kill(site).await?;
+    clear(site, sockets).await?;
+    join::remove(site)?;
+    remove_traces(site);
+    let dir = site.dir();
+    fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))
+}
+
+/// Kills a node's programs and pods, all at once.
+pub(super) async fn kill(site: &Site) -> Result<()> {
+    let programs = site.records().all();
+    for program in &programs {
+        program.kill();
+    }
+    kill_pods(site).await?;
+    for program in &programs {
+        // Killed already: this waits until it is gone.
+        program.stop(Duration::ZERO)?;
+    }
+    Ok(())
+}
+
+/// Kills the shims and all that runs in the pods.
+async fn kill_pods(site: &Site) -> Result<()> {
+    for shim in containerd_shims(site) {
+        // A shim that dies first cannot report its container's end, which nobody wants to know.
+        let _ = signal::kill(Pid::from_raw(shim), Signal::SIGKILL);
+    }
+    kubernetes::poll("the pods' processes to end", PATIENCE, async || {
+        let left = cgroups::kill_all(&site.cgroup())? + containerd_shims(site).len();
+        Ok((left == 0).then_some(()))
+    })
+    .await
+}
+
+/// Removes the mounts and cgroups of a node that has ended.
+async fn clear(site: &Site, sockets: Vec<PathBuf>) -> Result<()> {
     for socket in sockets {
         // The shim's own clean-up did not run.
         let _ = fs::remove_file(socket);
     }
-    unmount_below(&layout.dir)?;
+    unmount_below(&site.dir())?;
     kubernetes::poll("the cgroups to be empty", PATIENCE, async || {
-        Ok(cgroups::remove(&layout.cgroup())?.then_some(()))
+        Ok(cgroups::remove(&site.cgroup())?.then_some(()))
     })
-    .await?;
-    network::remove(layout)?;
-    remove_traces(layout);
-    fs::remove_dir_all(&layout.dir).with_context(|| format!("removing {}", layout.dir.display()))
+    .await
 }
 
 fn is_first(program: &Running) -> bool {
     FIRST.contains(&program.name.as_str())
 }
 
-/// The shims of this cluster's containerd, by the address in their command line. They are in no
+/// The shims of this node's containerd, by the address in their command line. They are in no
 /// record, since containerd starts them, and in no cgroup of ours.
-fn containerd_shims(layout: &Layout) -> Vec<i32> {
-    let socket = layout.containerd_socket();
+fn containerd_shims(site: &Site) -> Vec<i32> {
+    let socket = site.containerd_socket();
     let socket = socket.to_string_lossy();
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -96,8 +137,8 @@ fn containerd_shims(layout: &Layout) -> Vec<i32> {
 
 /// The sockets of the shims, which lie below `/run/containerd/s` under a hash. Each bundle names
 /// its own.
-fn shim_sockets(layout: &Layout) -> Vec<PathBuf> {
-    let bundles = layout
+fn shim_sockets(site: &Site) -> Vec<PathBuf> {
+    let bundles = site
         .containerd_state()
         .join("io.containerd.runtime.v2.task/k8s.io");
     let Ok(entries) = fs::read_dir(bundles) else {
@@ -141,15 +182,15 @@ fn mounts_below(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// What the programs put outside our directory, by fixed paths of theirs. Best effort: what is
 /// left does no harm.
-fn remove_traces(layout: &Layout) {
+fn remove_traces(site: &Site) {
     for link in entries("/var/log/containers") {
-        if fs::read_link(&link).is_ok_and(|target| target.starts_with(&layout.dir)) {
+        if fs::read_link(&link).is_ok_and(|target| target.starts_with(site.dir())) {
             let _ = fs::remove_file(link);
         }
     }
     // Results of CNI: `<network>-<id of the pod's sandbox>-<interface>`. That of the loopback
     // interface has the same id and a network name that is everybody's.
-    let network = format!("{}-", layout.cni_network());
+    let network = format!("{}-", site.cni_network());
     let results = entries("/var/lib/cni/results");
     let ids: Vec<&str> = results
         .iter()
