@@ -62,6 +62,9 @@ ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [services, configmaps]
   verbs: [get, list, watch, create, patch, delete]
@@ -73,5 +76,5 @@ ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
   verbs: [get, list, watch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, create, patch]
 {{- end -}}

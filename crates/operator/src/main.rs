@@ -6,6 +6,7 @@
 //! [`edge_router`] and [`set`]; [`networks`] is what they share.
 
 mod cli;
+mod cluster_dns;
 mod context;
 mod edge_router;
 mod events;

@@ -2,14 +2,23 @@
 //! of their own and re-exported here.
 
 mod listeners;
+mod network_policy;
+mod pod;
 mod storage;
 mod token;
 mod tunnel;
 
 pub use listeners::{Csr, EdgeListener, LinkListener, SubjectAltNames};
-pub use storage::{ClaimTemplate, IdentityStorage, Retention, RetentionPolicy};
+pub use network_policy::NetworkPolicyOptions;
+pub use pod::{ConfigMapVolume, ExtraVolume, ImagePullPolicy, PodGroups, PodOptions};
+pub use storage::{
+    ClaimTemplate, EphemeralStorage, HostPathStorage, IdentityStorage, Retention, RetentionPolicy,
+};
 pub use token::InlineToken;
-pub use tunnel::{Tunnel, TunnelMode};
+pub use tunnel::{
+    ClusterDns, KubernetesService, Proxy, ProxyProtocol, ProxyService, ServiceType, Tproxy, Tunnel,
+    TunnelMode,
+};
 
 use crate::{AdoptionPolicy, DeletionPolicy, NetworkRef, SecretRef};
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -90,9 +99,13 @@ pub struct ZitiRouterSpec {
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
 
-    /// Whether the routers themselves host services.
+    /// What the routers themselves do for clients and services beside them.
     #[serde(default)]
     pub tunnel: Tunnel,
+
+    /// Who may reach the routers within the cluster.
+    #[serde(default)]
+    pub network_policy: NetworkPolicyOptions,
 
     /// Where SDKs and tunnelers reach the routers.
     #[serde(default)]
@@ -132,6 +145,10 @@ pub struct ZitiRouterSpec {
     /// Resources of the router container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+
+    /// Options of the pods.
+    #[serde(default)]
+    pub pod: PodOptions,
 
     /// What becomes of the routers on the network when this object is deleted
     /// or scaled down.

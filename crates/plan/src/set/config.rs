@@ -4,7 +4,8 @@
 //! its environment in every string. For the same reason no `$` of a user's may
 //! come in: there is no way to escape one.
 
-use api::router::{TunnelMode, ZitiRouterSpec};
+use super::tunnel;
+use api::router::ZitiRouterSpec;
 use serde_json::{Value, json};
 
 /// Where the identity and everything that the router writes lives: the names
@@ -58,12 +59,7 @@ pub fn router_config(spec: &ZitiRouterSpec, namespace: &str) -> Value {
         "address": format!("tls:0.0.0.0:{}", spec.edge.port),
         "options": {"advertise": format!("{host}:{}", spec.edge.port)},
     })];
-    match spec.tunnel.mode {
-        TunnelMode::None => {}
-        TunnelMode::Host => {
-            listeners.push(json!({"binding": "tunnel", "options": {"mode": "host"}}));
-        }
-    }
+    listeners.extend(tunnel::listener(&spec.tunnel));
     json!({
         "v": 3,
         "identity": {

@@ -7,7 +7,7 @@ use super::ownership::{Owners, object_is_old, owners};
 use super::validate::duplicated;
 use super::{
     Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, render, rollout, service,
-    status, teardown, validate, workload,
+    status, teardown, tunnel, validate, workload,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
@@ -52,6 +52,7 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     let withheld = withheld(facts);
     services(facts, &members, &mut steps);
+    tunnel::plan_services(facts, &mut steps);
     let config_map = configuration(facts, &mut steps);
     provided_copy(facts, &mut steps);
     edge_routers(facts, &members, &withheld, &mut steps);
@@ -63,7 +64,7 @@ pub fn plan(facts: &Facts) -> Plan {
     let mut plan = status::running(facts, &members, &withheld, steps);
     if !facts.waiting_tokens.is_empty() {
         // Nothing tells when a pod has had its time to redeem one.
-        plan.requeue = Some(rollout::RETRY);
+        plan.requeue.get_or_insert(rollout::RETRY);
     }
     plan
 }

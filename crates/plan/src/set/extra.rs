@@ -8,7 +8,7 @@
 //! list (a test of the chart holds the rights to it).
 
 use super::applied::{is_applied, stamp};
-use super::{Facts, Step, disruption};
+use super::{Facts, Step, disruption, network_policy};
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
@@ -30,13 +30,22 @@ pub struct Kind {
 }
 
 /// Every such kind.
-pub const KINDS: &[Kind] = &[Kind {
-    group: "policy",
-    version: "v1",
-    kind: "PodDisruptionBudget",
-    plural: "poddisruptionbudgets",
-    optional: false,
-}];
+pub const KINDS: &[Kind] = &[
+    Kind {
+        group: "policy",
+        version: "v1",
+        kind: "PodDisruptionBudget",
+        plural: "poddisruptionbudgets",
+        optional: false,
+    },
+    Kind {
+        group: "networking.k8s.io",
+        version: "v1",
+        kind: "NetworkPolicy",
+        plural: "networkpolicies",
+        optional: false,
+    },
+];
 
 impl Kind {
     /// For a client of objects of any kind.
@@ -65,10 +74,10 @@ pub(super) fn dynamic(object: &impl Serialize) -> Option<DynamicObject> {
 
 /// All that this set should have.
 pub(super) fn wanted(facts: &Facts) -> Vec<DynamicObject> {
-    disruption::budget(facts.object)
-        .iter()
-        .filter_map(dynamic)
-        .collect()
+    let budget = disruption::budget(facts.object);
+    let policy = network_policy::policy(facts.object);
+    let budget = budget.iter().filter_map(dynamic);
+    budget.chain(policy.iter().filter_map(dynamic)).collect()
 }
 
 /// Bring them in line.

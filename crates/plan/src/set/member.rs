@@ -1,6 +1,6 @@
 //! What is known of each member of a set.
 
-use super::{Facts, TokensSecret};
+use super::{Facts, TokensSecret, storage};
 use crate::conditions::{find, is_true};
 use api::edge_router::AgentReport;
 use api::reasons::{self, types};
@@ -29,6 +29,8 @@ pub struct Member<'a> {
     pub service: Option<&'a Service>,
     /// Its volume claim.
     pub claim: Option<&'a PersistentVolumeClaim>,
+    /// Whether its identity is on a node, where nobody but its pod sees it.
+    pub on_node: bool,
     /// Digest of the token in `<name>-tokens`, if there is one.
     pub mounted_token: Option<&'a str>,
     /// Digest of the token that waits in its EdgeRouter's Secret, if any.
@@ -120,6 +122,7 @@ fn member<'a>(facts: &'a Facts, set: &str, ordinal: i32) -> Member<'a> {
             .claims
             .iter()
             .find(|claim| claim.metadata.name.as_deref() == Some(&claim_name(&name))),
+        on_node: storage::is_on_node(facts.object),
         mounted_token,
         waiting_token: facts.waiting_tokens.get(&name).map(String::as_str),
         network_tells: matches!(
@@ -251,8 +254,8 @@ impl Member<'_> {
     }
 
     fn has_volume(&self) -> bool {
-        self.claim
-            .is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
+        let claim = self.claim.map(|claim| &claim.metadata);
+        self.on_node || claim.is_some_and(|claim| claim.deletion_timestamp.is_none())
     }
 
     /// Whether the network sees it connected, if perhaps not in sync or with an
@@ -270,6 +273,7 @@ impl Member<'_> {
         let lost = self.ordinal >= current
             && self.pod.is_none()
             && self.claim.is_none()
+            && !self.on_node
             && self.waiting_token.is_none()
             && self.is_registered()
             && self.is_enrolled();

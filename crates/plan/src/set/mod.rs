@@ -16,14 +16,19 @@ mod decide;
 mod disruption;
 pub mod extra;
 pub mod member;
+pub mod network_policy;
 pub mod orphan;
 mod ownership;
 mod pod;
+mod pod_options;
 pub mod render;
 mod rollout;
 pub mod service;
 mod status;
+mod storage;
 mod teardown;
+mod tproxy;
+pub mod tunnel;
 mod validate;
 pub mod workload;
 
@@ -67,6 +72,9 @@ pub struct Facts<'a> {
     pub config_maps: Vec<ConfigMap>,
     /// Pods that carry the set's label.
     pub pods: Vec<Pod>,
+    /// What Kubernetes said when it last refused to make a pod of the
+    /// StatefulSet, where pods are missing and none was made since.
+    pub refusal: Option<String>,
     /// Volume claims that carry the set's label.
     pub claims: Vec<PersistentVolumeClaim>,
     /// Objects of [`extra::KINDS`] that carry the set's label.
@@ -110,6 +118,7 @@ impl fmt::Debug for Facts<'_> {
             .field("services", &named(&self.services))
             .field("config_maps", &named(&self.config_maps))
             .field("pods", &named(&self.pods))
+            .field("refusal", &self.refusal)
             .field("claims", &named(&self.claims))
             .field("extras", &extras)
             .field("tokens", &self.tokens)

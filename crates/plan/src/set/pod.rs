@@ -4,7 +4,7 @@
 use super::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE, dns_names, ip_addresses};
 use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER, labels};
 use super::render::{namespace, set_name};
-use super::{Facts, Network};
+use super::{Facts, Network, pod_options, storage, tproxy, tunnel};
 use api::{ZitiRouter, names};
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// User and group of the stock router image, which own the identity.
-const ROUTER_USER: i64 = 2171;
+pub(super) const ROUTER_USER: i64 = 2171;
 
 /// The template of every pod.
 pub(super) fn pod_template(
@@ -32,7 +32,7 @@ pub(super) fn pod_template(
         name: name.to_owned(),
         ..Volume::default()
     };
-    PodTemplateSpec {
+    let mut template = PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels(set)),
             ..ObjectMeta::default()
@@ -78,10 +78,17 @@ pub(super) fn pod_template(
             ]),
             ..PodSpec::default()
         }),
+    };
+    if let Some(spec) = &mut template.spec {
+        storage::dress(object, router_image, spec);
+        let cluster_dns = facts.settings.cluster_dns.as_ref();
+        tproxy::dress(object, cluster_dns, router_image, spec);
     }
+    pod_options::dress(object, &mut template);
+    template
 }
 
-fn pod_name_env() -> Vec<EnvVar> {
+pub(super) fn pod_name_env() -> Vec<EnvVar> {
     vec![EnvVar {
         name: "POD_NAME".to_owned(),
         value_from: Some(EnvVarSource {
@@ -107,7 +114,7 @@ fn restricted() -> SecurityContext {
     }
 }
 
-fn mount(name: &str, path: &str) -> VolumeMount {
+pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -183,14 +190,27 @@ fn enroll_container(facts: &Facts, image: &str) -> Container {
     }
 }
 
-/// The stock router.
-fn router_container(object: &ZitiRouter, image: &str) -> Container {
-    let port = |name: &str, number: u16| ContainerPort {
-        name: Some(name.to_owned()),
+/// The ports at which a member listens.
+pub(super) fn ports(object: &ZitiRouter) -> Vec<ContainerPort> {
+    let port = |name: String, number: u16, protocol: &str| ContainerPort {
+        name: Some(name),
         container_port: i32::from(number),
-        protocol: Some("TCP".to_owned()),
+        protocol: Some(protocol.to_owned()),
         ..ContainerPort::default()
     };
+    let own = [
+        port("edge".to_owned(), object.spec.edge.port, "TCP"),
+        port("link".to_owned(), object.spec.link.port, "TCP"),
+    ];
+    let proxied = tunnel::proxied(&object.spec.tunnel).iter().map(|offered| {
+        let name = format!("proxy-{}", offered.port);
+        port(name, offered.port, tunnel::protocol(offered))
+    });
+    own.into_iter().chain(proxied).collect()
+}
+
+/// The stock router.
+fn router_container(object: &ZitiRouter, image: &str) -> Container {
     let edge_port = i32::from(object.spec.edge.port);
     Container {
         name: ROUTER_CONTAINER.to_owned(),
@@ -198,10 +218,7 @@ fn router_container(object: &ZitiRouter, image: &str) -> Container {
         command: Some(["ziti", "router", "run"].map(str::to_owned).to_vec()),
         args: Some(vec![format!("{CONFIG_DIR}/{CONFIG_FILE}")]),
         env: Some(pod_name_env()),
-        ports: Some(vec![
-            port("edge", object.spec.edge.port),
-            port("link", object.spec.link.port),
-        ]),
+        ports: Some(ports(object)),
         resources: object.spec.resources.clone(),
         security_context: Some(restricted()),
         // Local on purpose: a controller that is away must not unpublish

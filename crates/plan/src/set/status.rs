@@ -1,7 +1,7 @@
 //! Puts the state of a set into words.
 
-use super::member::{Member, stateful_set_is_observed, wished};
-use super::{Facts, Network, Plan, Step};
+use super::member::{Member, current_replicas, stateful_set_is_observed, wished};
+use super::{Facts, Network, Plan, Step, pod_options};
 use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
 use api::reasons::{self, types};
@@ -9,6 +9,9 @@ use api::{ZitiRouterStatus, names};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
+
+/// How soon to look whether Kubernetes refuses to make a pod that is missing.
+const REFUSAL: SignedDuration = SignedDuration::from_secs(5);
 
 /// A set that works, or is on its way.
 pub(super) fn running(
@@ -114,10 +117,13 @@ pub(super) fn running(
         );
     }
     status.conditions = conditions.into_vec();
+    // Nothing tells that Kubernetes refuses to make a pod.
+    let missing = |member: &&Member| may_run(facts, member) && member.pod.is_none();
+    let requeue = wanted.iter().any(missing);
     Plan {
         steps,
         status,
-        requeue: None,
+        requeue: requeue.then_some(REFUSAL),
     }
 }
 
@@ -284,7 +290,7 @@ fn trouble(facts: &Facts, member: &Member, withheld: &BTreeSet<String>) -> Optio
                 Problem::new(reasons::TOKEN_MISSING, message)
             });
     };
-    if let Some(problem) = pod_trouble(member) {
+    if let Some(problem) = pod_trouble(member).or_else(|| refused_pod(facts, member)) {
         return Some(problem);
     }
     let conditions = &er.status.as_ref()?.conditions;
@@ -353,6 +359,24 @@ fn pod_trouble(member: &Member) -> Option<Problem> {
         }
     }
     None
+}
+
+/// Whether the StatefulSet wants its pod.
+fn may_run(facts: &Facts, member: &Member) -> bool {
+    member.ordinal < current_replicas(facts)
+}
+
+/// Why Kubernetes makes no pod for a member that may run, if it said so.
+fn refused_pod(facts: &Facts, member: &Member) -> Option<Problem> {
+    let missing = may_run(facts, member) && member.pod.is_none();
+    let said = facts.refusal.as_deref().filter(|_| missing)?;
+    let need = pod_options::privileged(&facts.object.spec);
+    let advice = need.filter(|_| said.contains("PodSecurity")).map(|why| {
+        format!("; {why}: label the namespace pod-security.kubernetes.io/enforce=privileged, or use another one")
+    });
+    let advice = advice.unwrap_or_default();
+    let message = format!("Kubernetes makes no pod for it: {said}{advice}");
+    Some(Problem::new(reasons::MEMBER_FAILING, message))
 }
 
 /// For whom and for what a set that is not ready waits.

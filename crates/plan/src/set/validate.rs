@@ -1,6 +1,6 @@
 //! What the API server's rules cannot see, or cannot say well enough.
 
-use super::{Facts, Network};
+use super::{Facts, Network, pod_options, tunnel};
 use crate::edge_router::Problem;
 use api::{ZitiRouter, reasons};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +63,9 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
                 spec.edge.port
             ),
         ));
+    }
+    if let Some(problem) = tunnel::fault(facts).or_else(|| pod_options::fault(spec)) {
+        return Some(problem);
     }
     if let Some(Err(problem)) = &facts.provided {
         return Some(problem.clone());

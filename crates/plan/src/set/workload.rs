@@ -3,20 +3,17 @@
 
 use super::Facts;
 use super::applied::{ANNOTATION_GENERATION, hash, stamp};
-use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER, labels};
+use super::member::{ENROLL_CONTAINER, ROUTER_CONTAINER};
 use super::pod::pod_template;
 use super::render::{metadata, set_name};
-use api::router::IdentityStorage;
+use super::storage;
 use api::{ZitiRouter, names};
 use k8s_openapi::api::apps::v1::{
     StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec,
     StatefulSetUpdateStrategy,
 };
-use k8s_openapi::api::core::v1::{
-    Container, PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
 
 /// Stands for an image that the operator chose, so that another default is no
@@ -63,7 +60,7 @@ pub fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> StatefulS
                 ..LabelSelector::default()
             },
             template: pod_template(facts, config_map, &agent_image, &router_image),
-            volume_claim_templates: Some(vec![claim_template(object)]),
+            volume_claim_templates: storage::claim_templates(object),
             ..StatefulSetSpec::default()
         }),
         status: None,
@@ -120,28 +117,4 @@ fn images(facts: &Facts, template_hash: &str) -> (String, String) {
             .or(router)
             .unwrap_or_else(|| settings.router_image.clone()),
     )
-}
-
-fn claim_template(object: &ZitiRouter) -> PersistentVolumeClaim {
-    let IdentityStorage::PersistentVolumeClaim(claim) = &object.spec.identity_storage;
-    PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some("identity".to_owned()),
-            labels: Some(labels(set_name(object))),
-            ..ObjectMeta::default()
-        },
-        spec: Some(PersistentVolumeClaimSpec {
-            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            storage_class_name: claim.storage_class_name.clone(),
-            resources: Some(VolumeResourceRequirements {
-                requests: Some(BTreeMap::from([(
-                    "storage".to_owned(),
-                    Quantity(claim.size.clone()),
-                )])),
-                limits: None,
-            }),
-            ..PersistentVolumeClaimSpec::default()
-        }),
-        status: None,
-    }
 }

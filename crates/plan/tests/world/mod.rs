@@ -107,6 +107,7 @@ impl World {
                 install_id: "farm".into(),
                 agent_image: "agent:1".into(),
                 router_image: "router:1".into(),
+                cluster_dns: None,
             },
             set_name: "gate".into(),
             spec: ZitiRouterSpec {
@@ -133,6 +134,8 @@ impl World {
                     when_scaled: policy(script.keep_volumes.1),
                 },
                 resources: None,
+                network_policy: api::router::NetworkPolicyOptions::default(),
+                pod: api::router::PodOptions::default(),
                 deletion_policy: if script.retain {
                     DeletionPolicy::Retain
                 } else {
