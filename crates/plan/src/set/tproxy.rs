@@ -139,8 +139,10 @@ pub(super) fn dress(
     if tproxy.host_network {
         spec.host_network = Some(true);
         spec.dns_policy = Some("ClusterFirstWithHostNet".to_owned());
-        // For port 53. The node's own sysctl is not ours to set.
-        add.push("NET_BIND_SERVICE".to_owned());
+        // The node's own sysctl is not ours to set.
+        if resolver(&tproxy).is_some_and(|address| address.port() < 1024) {
+            add.push("NET_BIND_SERVICE".to_owned());
+        }
         let cleaner = cleaner(&tproxy, router_image);
         spec.init_containers
             .get_or_insert_default()
