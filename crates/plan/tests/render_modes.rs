@@ -411,3 +411,37 @@ fn the_template_does_not_depend_on_the_number_of_members() {
     let of = |replicas: i32| template(&set(json!({"replicas": replicas})));
     assert_eq!(of(1), of(3));
 }
+
+/// What is planned for a set of one, by where its identity is kept: its router is
+/// enrolled, and neither pod nor StatefulSet nor claim is there.
+fn enrolled_without_a_claim(storage: Value) -> Vec<Step> {
+    let (object, settings) = (
+        set(json!({"replicas": 1, "identityStorage": storage})),
+        settings(),
+    );
+    let mut facts = facts(&object, &settings);
+    let mut router = render::edge_router(&facts, "lamp-0");
+    router.status = serde_json::from_value(json!({"conditions": [{
+        "type": types::ENROLLED, "status": "True", "reason": reasons::ENROLLED, "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}))
+    .unwrap();
+    facts.edge_routers = vec![router];
+    plan(&facts).steps
+}
+
+#[test]
+fn an_identity_on_the_node_is_trusted_to_be_there_and_one_in_the_pod_is_gone_with_it() {
+    let starts = |steps: &[Step]| {
+        let mut steps = steps.iter();
+        steps.any(|step| matches!(step, Step::ApplyStatefulSet(_)))
+    };
+    let lost = |steps: &[Step]| {
+        let mut steps = steps.iter();
+        steps.any(|step| matches!(step, Step::ReportAgent { .. }))
+    };
+    let on_node = enrolled_without_a_claim(json!({"hostPath": {"path": "/var/lib/ziti"}}));
+    assert!(starts(&on_node) && !lost(&on_node));
+    let in_pod = enrolled_without_a_claim(json!({"ephemeral": {}}));
+    assert!(!starts(&in_pod) && lost(&in_pod));
+}
