@@ -104,7 +104,7 @@ pub struct ZitiRouterSpec {
     pub tunnel: Tunnel,
 
     /// Who may reach the routers within the cluster.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub network_policy: NetworkPolicyOptions,
 
     /// Where SDKs and tunnelers reach the routers.
@@ -147,7 +147,7 @@ pub struct ZitiRouterSpec {
     pub resources: Option<ResourceRequirements>,
 
     /// Options of the pods.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub pod: PodOptions,
 
     /// What becomes of the routers on the network when this object is deleted
@@ -159,6 +159,11 @@ pub struct ZitiRouterSpec {
     /// ours.
     #[serde(default)]
     pub adoption_policy: AdoptionPolicy,
+}
+
+/// Whether a part says nothing. It is then not written into objects either.
+fn is_default<T: Default + PartialEq>(part: &T) -> bool {
+    *part == T::default()
 }
 
 fn default_replicas() -> i32 {

@@ -57,7 +57,7 @@ pub struct PodOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
     /// Groups of their processes and volumes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub security_context: PodGroups,
     /// Environment of the router, such as `GOMEMLIMIT`. No `$`: the router and
     /// the kubelet would both replace what follows it.
