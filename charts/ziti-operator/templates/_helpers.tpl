@@ -63,7 +63,7 @@ ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [networking.k8s.io]
-  resources: [ingresses]
+  resources: [ingresses, networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [gateway.networking.k8s.io]
   resources: [tlsroutes]
@@ -79,5 +79,5 @@ ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
   verbs: [get, list, watch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, create, patch]
 {{- end -}}

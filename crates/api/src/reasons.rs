@@ -178,6 +178,8 @@ pub const SETTLED: &str = "Settled";
 pub const MEMBER_FAILING: &str = "MemberFailing";
 /// Tokens are written in the ZitiRouter itself.
 pub const INLINE_TOKENS: &str = "InlineTokens";
+/// A router cannot be told of a Ziti service of this name.
+pub const SERVICE_NAME_UNUSABLE: &str = "ServiceNameUnusable";
 /// The router would expand a `$` in this string.
 pub const DOLLAR_IN_STRING: &str = "DollarInString";
 /// `extraConfig` holds a key that the operator must own.

@@ -85,3 +85,22 @@ pub fn named<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) -> Schema
         "x-kubernetes-list-map-keys": ["name"],
     })
 }
+
+/// Schema of a quantity that may be left out.
+pub fn optional_quantity(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = quantity(generator);
+    schema.insert("nullable".to_owned(), true.into());
+    schema
+}
+
+/// Schema of nameservers: the kubelet takes three at most, and the first is the
+/// router.
+pub fn nameservers(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "description": "Addresses of its nameservers.",
+        "minItems": 1,
+        "maxItems": 2,
+        "items": {"type": "string", "minLength": 2, "maxLength": 45, "pattern": "^[0-9a-fA-F.:]+$"},
+    })
+}

@@ -8,6 +8,7 @@
 mod adopt;
 mod cadence;
 mod cli;
+mod cluster_dns;
 mod context;
 mod convert;
 mod documents;

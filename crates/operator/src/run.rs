@@ -6,7 +6,7 @@ use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::leader::{Candidate, Leadership};
 use crate::networks::{Networks, Wakers};
-use crate::{edge_router, network, nodes, set};
+use crate::{cluster_dns, edge_router, network, nodes, set};
 use anyhow::{Context as _, Result};
 use api::edge_router::Enrollment;
 use api::router::Topology;
@@ -135,6 +135,7 @@ async fn controllers(
         install_id: args.install_id.clone(),
         agent_image: args.agent_image.clone(),
         router_image: args.router_image.clone(),
+        cluster_dns: cluster_dns::own(),
     };
     let events = Events::new(client.clone(), identity);
     let scopes: Vec<Option<String>> = if args.watch_namespaces.is_empty() {

@@ -21,6 +21,8 @@ pub mod network;
 pub mod set;
 pub mod token;
 
+use api::router::ClusterDns;
+
 /// Whose installation this is, and what it runs by default.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -31,4 +33,6 @@ pub struct Settings {
     pub agent_image: String,
     /// Image of a router where the ZitiRouter names none.
     pub router_image: String,
+    /// How pods of the operator's cluster resolve names, where that is known.
+    pub cluster_dns: Option<ClusterDns>,
 }

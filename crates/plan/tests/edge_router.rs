@@ -159,6 +159,7 @@ impl Case {
             install_id: "pier".into(),
             agent_image: "agent".into(),
             router_image: "router".into(),
+            cluster_dns: None,
         };
         plan(&Facts {
             object: &self.object,

@@ -28,6 +28,7 @@ fn settings() -> Settings {
         install_id: "pier".into(),
         agent_image: "registry.example/agent:7".into(),
         router_image: "registry.example/router:7".into(),
+        cluster_dns: None,
     }
 }
 
@@ -48,6 +49,7 @@ fn nothing<'a>(object: &'a ZitiRouter, settings: &'a Settings) -> Facts<'a> {
         extras: Vec::new(),
         config_maps: Vec::new(),
         pods: Vec::new(),
+        refusal: None,
         claims: Vec::new(),
         tokens: TokensSecret::Absent,
         waiting_tokens: BTreeMap::new(),

@@ -19,6 +19,7 @@ fn settings() -> Settings {
         install_id: "pier".into(),
         agent_image: "registry.example/agent:7".into(),
         router_image: "registry.example/router:7".into(),
+        cluster_dns: None,
     }
 }
 
@@ -85,6 +86,7 @@ fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str])
         extras: Vec::new(),
         config_maps: Vec::new(),
         pods: Vec::new(),
+        refusal: None,
         claims: Vec::new(),
         tokens: TokensSecret::Absent,
         waiting_tokens: BTreeMap::new(),

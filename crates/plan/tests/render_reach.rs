@@ -20,6 +20,7 @@ fn settings() -> Settings {
         install_id: "pier".into(),
         agent_image: "registry.example/agent:7".into(),
         router_image: "registry.example/router:7".into(),
+        cluster_dns: None,
     }
 }
 
@@ -51,6 +52,7 @@ fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings) -> Facts<'a> {
         extras: Vec::new(),
         config_maps: Vec::new(),
         pods: Vec::new(),
+        refusal: None,
         claims: Vec::new(),
         tokens: TokensSecret::Ours(BTreeMap::new()),
         waiting_tokens: BTreeMap::new(),

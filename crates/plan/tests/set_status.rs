@@ -29,6 +29,7 @@ fn planned(object: &ZitiRouter, stateful_set: Option<StatefulSet>) -> set::Plan 
         install_id: "pier".into(),
         agent_image: "registry.example/agent:7".into(),
         router_image: "registry.example/router:7".into(),
+        cluster_dns: None,
     };
     plan(&Facts {
         object,
@@ -46,6 +47,7 @@ fn planned(object: &ZitiRouter, stateful_set: Option<StatefulSet>) -> set::Plan 
         extras: Vec::new(),
         config_maps: Vec::new(),
         pods: Vec::new(),
+        refusal: None,
         claims: Vec::new(),
         tokens: TokensSecret::Ours(BTreeMap::new()),
         waiting_tokens: BTreeMap::new(),

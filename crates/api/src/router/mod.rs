@@ -5,7 +5,9 @@ mod csr;
 mod drain;
 mod expose;
 mod listeners;
+mod network_policy;
 mod options;
+mod pod;
 mod storage;
 mod token;
 mod topology;
@@ -17,11 +19,18 @@ pub use expose::{Advertise, Expose, ExposeType, ParentRef, TrafficPolicy};
 pub use listeners::{
     EdgeListener, EdgeProtocol, ExtraEdgeListener, ExtraLinkListener, LinkDialer, LinkListener,
 };
+pub use network_policy::NetworkPolicyOptions;
 pub use options::{Ctrl, CtrlPingCheck, Forwarder, HealthChecks, LinkCheck, Metrics};
-pub use storage::{ClaimTemplate, IdentityStorage, Retention, RetentionPolicy};
+pub use pod::{ConfigMapVolume, ExtraVolume, ImagePullPolicy, PodGroups, PodOptions};
+pub use storage::{
+    ClaimTemplate, EphemeralStorage, HostPathStorage, IdentityStorage, Retention, RetentionPolicy,
+};
 pub use token::InlineToken;
 pub use topology::{Nodes, Topology};
-pub use tunnel::{Tunnel, TunnelMode};
+pub use tunnel::{
+    ClusterDns, KubernetesService, Proxy, ProxyProtocol, ProxyService, ServiceType, Tproxy, Tunnel,
+    TunnelMode,
+};
 
 use crate::{AdoptionPolicy, DeletionPolicy, NetworkRef, SecretRef};
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -64,7 +73,7 @@ use std::collections::BTreeMap;
     validation = ("has(self.networkRef) || has(self.tokens) || has(self.tokensSecretRef)", "give networkRef, or tokens, or tokensSecretRef"),
     validation = ("!(has(self.tokens) && has(self.tokensSecretRef))", "give tokens or tokensSecretRef, not both"),
     validation = ("!has(self.reserveOrdinals) || (has(self.topology) && self.topology == 'PerMember')", "reserveOrdinals are for topology PerMember: a StatefulSet has its members in a row"),
-    validation = ("!has(self.nodes) || (has(self.topology) && self.topology == 'PerNode')", "nodes are for topology PerNode"),
+    validation = ("!has(self.nodes) || (has(self.topology) ? self.topology == 'PerNode' : (has(self.tunnel) && self.tunnel.mode == 'tproxy'))", "nodes are for topology PerNode"),
     validation = ("has(self.topology) == has(oldSelf.topology)", "topology cannot be added or removed: create another ZitiRouter"),
     validation = ("has(self.networkRef) == has(oldSelf.networkRef)", "networkRef cannot be added or removed: create another ZitiRouter"),
     validation = ("(has(self.tokens) || has(self.tokensSecretRef)) == (has(oldSelf.tokens) || has(oldSelf.tokensSecretRef))", "a set cannot change between provided and managed tokens: create another ZitiRouter"),
@@ -122,9 +131,13 @@ pub struct ZitiRouterSpec {
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
 
-    /// Whether the routers themselves host services.
+    /// What the routers themselves do for clients and services beside them.
     #[serde(default)]
     pub tunnel: Tunnel,
+
+    /// Who may reach the routers within the cluster.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub network_policy: NetworkPolicyOptions,
 
     /// Where SDKs and tunnelers reach the routers.
     #[serde(default)]
@@ -191,6 +204,9 @@ pub struct ZitiRouterSpec {
     /// What a router does before its pod goes.
     #[serde(default)]
     pub drain: Drain,
+    /// Options of the pods.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub pod: PodOptions,
 
     /// What becomes of the routers on the network when this object is deleted
     /// or scaled down.
@@ -212,8 +228,17 @@ pub struct ZitiRouterSpec {
 impl ZitiRouterSpec {
     /// The topology, where it is not said as well.
     pub fn effective_topology(&self) -> Topology {
-        self.topology.unwrap_or_default()
+        let by_mode = match self.tunnel.mode {
+            TunnelMode::Tproxy => Topology::PerNode,
+            TunnelMode::None | TunnelMode::Host | TunnelMode::Proxy => Topology::StatefulSet,
+        };
+        self.topology.unwrap_or(by_mode)
     }
+}
+
+/// Whether a part says nothing. It is then not written into objects either.
+fn is_default<T: Default + PartialEq>(part: &T) -> bool {
+    *part == T::default()
 }
 
 fn default_replicas() -> i32 {

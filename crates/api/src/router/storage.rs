@@ -10,6 +10,35 @@ use serde::{Deserialize, Serialize};
 pub enum IdentityStorage {
     /// A PersistentVolumeClaim of its own.
     PersistentVolumeClaim(ClaimTemplate),
+    /// A directory of the node: `<path>/<namespace>/<set>/<member>`. It stays
+    /// when the member goes. Needs a namespace of Pod Security level
+    /// `privileged`.
+    HostPath(HostPathStorage),
+    /// Nowhere but in the pod: a new pod enrolls again, as the same router,
+    /// after the network has seen it offline for a minute.
+    Ephemeral(EphemeralStorage),
+}
+
+/// A directory of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostPathStorage {
+    /// The directory above those of the members; made where it is missing.
+    #[schemars(
+        length(min = 2, max = 200),
+        regex(pattern = "^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$")
+    )]
+    pub path: String,
+}
+
+/// A volume that lives as long as its pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EphemeralStorage {
+    /// The most that it may hold. Default: no limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::optional_quantity")]
+    pub size_limit: Option<String>,
 }
 
 impl Default for IdentityStorage {

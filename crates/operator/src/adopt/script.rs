@@ -354,7 +354,7 @@ mod tests {
             }
         }
         let ours = |line: &&str| line.starts_with("kubectl ") || *line == "set -eu";
-        assert!(commands.iter().all(|line| ours(line)), "{commands:#?}");
+        assert!(commands.iter().all(ours), "{commands:#?}");
         assert!(!inside);
     }
 

@@ -14,6 +14,7 @@ mod report;
 pub(crate) use foresee::Look;
 pub(crate) use overlay::{Overlay, reading};
 
+use crate::cluster_dns;
 use crate::events::Events;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
@@ -126,6 +127,7 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
         install_id: args.install_id.clone(),
         agent_image: args.agent_image.clone(),
         router_image: args.router_image.clone(),
+        cluster_dns: cluster_dns::own(),
     };
     let namespaces: BTreeSet<String> = documents.subjects.iter().map(Subject::namespace).collect();
     let client = reading(client, documents.overlay);

@@ -3,6 +3,7 @@
 mod apply;
 mod observe;
 pub(crate) mod orphans;
+mod refusal;
 
 use crate::context::Context;
 use crate::io;

@@ -1,6 +1,7 @@
 //! What is known of one set, read live: a cache that lags must not be the
 //! ground on which a pod counts as gone. Eight reads, each by label.
 
+use super::refusal;
 use crate::context::Context;
 use crate::edge_router::digest_of;
 use crate::io;
@@ -35,6 +36,7 @@ pub(super) struct Observed {
     pub(super) config_maps: Vec<ConfigMap>,
     pub(super) extras: Vec<DynamicObject>,
     pub(super) pods: Vec<Pod>,
+    pub(super) refusal: Option<String>,
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) secrets: Vec<Secret>,
     pub(super) tokens: TokensSecret,
@@ -50,6 +52,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
     // wanted either.
     let stateful_sets = list::<StatefulSet>(context, &namespace, &by_label).await?;
     let pods = list::<Pod>(context, &namespace, &by_label).await?;
+    let refusal = refusal::last(context, &namespace, &stateful_sets, &pods).await;
     let (edge_routers, services, config_maps, claims, secrets, extras) = tokio::try_join!(
         list::<EdgeRouter>(context, &namespace, &by_label),
         list::<Service>(context, &namespace, &by_label),
@@ -77,6 +80,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
         config_maps,
         extras,
         pods,
+        refusal,
         claims,
         secrets,
         tokens,
@@ -132,6 +136,7 @@ impl Observed {
             config_maps: self.config_maps.clone(),
             extras: self.extras.clone(),
             pods: self.pods.clone(),
+            refusal: self.refusal.clone(),
             claims: self.claims.clone(),
             tokens: self.tokens.clone(),
             waiting_tokens,

@@ -79,7 +79,7 @@ async fn a_ziti_router_keeps_its_rules() {
         ("mode host", and(json!({"tunnel": {"mode": "host"}})), TAKEN),
         (
             "another mode",
-            and(json!({"tunnel": {"mode": "tproxy"}})),
+            and(json!({"tunnel": {"mode": "other"}})),
             refused("Unsupported value"),
         ),
         (

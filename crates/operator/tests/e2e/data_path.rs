@@ -30,20 +30,25 @@ fn a_request_is_carried_from_one_member_to_a_service_behind_another() {
 
         let service = host_service(stage, &server, host).await?;
         let dialer = dialer(stage, entry, &service).await?;
-        let answer = get(stage, &dialer).await?;
+        let answer = get(stage, &dialer, PROXY_PORT).await?;
         ensure!(answer == ANSWER, "the answer is {answer:?}");
         stage.until_online("edge", 2).await?;
         Ok(())
     });
 }
 
-/// Asks the dialer's port for the server's page until there is an answer: the tunneler listens when
-/// it has logged in and knows of the service.
-pub(crate) async fn get(stage: &Stage, dialer: &str) -> Result<String> {
-    let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 10 {dialer} {PROXY_PORT}");
+/// Asks this port of the dialer for the server's page until there is an answer: the tunneler
+/// listens when it has logged in and knows of the service.
+pub(crate) async fn get(stage: &Stage, dialer: &str, port: u16) -> Result<String> {
+    get_from(stage, "web", dialer, port).await
+}
+
+/// The same from another pod.
+pub(crate) async fn get_from(stage: &Stage, pod: &str, dialer: &str, port: u16) -> Result<String> {
+    let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 10 {dialer} {port}");
     let mut last = String::new();
     let answer = kubernetes::poll("an answer", PATIENCE, async || {
-        let asked = stage.kubectl(&["exec", "web", "--", "sh", "-c", &request]);
+        let asked = stage.kubectl(&["exec", pod, "--", "sh", "-c", &request]);
         last = asked.unwrap_or_else(|error| format!("{error:#}"));
         let page = last.lines().skip_while(|line| !line.is_empty()).nth(1);
         Ok(page.map(str::to_owned))
@@ -63,7 +68,7 @@ pub(crate) async fn serve(stage: &Stage) -> Result<String> {
         "command": ["sh", "-c", script],
         "readinessProbe": {"tcpSocket": {"port": WEB_PORT}, "periodSeconds": 1}});
     stage.apply(pod("web", container, &json!([]))).await?;
-    address(stage, "web").await
+    stage.address("web").await
 }
 
 /// A service that only `host` hosts, forwarded to the server. Returns its id.
@@ -148,7 +153,7 @@ pub(crate) async fn dialer(stage: &Stage, entry: &str, service: &str) -> Result<
         "volumeMounts": [{"name": "token", "mountPath": "/token"}]});
     let volumes = json!([{"name": "token", "secret": {"secretName": "dialer"}}]);
     stage.apply(pod("dialer", container, &volumes)).await?;
-    address(stage, "dialer").await
+    stage.address("dialer").await
 }
 
 /// A pod that keeps the restricted Pod Security Standard.
@@ -164,9 +169,11 @@ pub(crate) fn pod(name: &str, mut container: Value, volumes: &Value) -> Value {
         "containers": [container], "volumes": volumes}})
 }
 
-/// Waits until a pod is ready and returns its address.
-pub(crate) async fn address(stage: &Stage, name: &str) -> Result<String> {
-    let pod: Pod = stage.until(name, "ready", is_ready).await?;
-    let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
-    address.with_context(|| format!("pod {} has no address", pod.name_any()))
+impl Stage {
+    /// Waits until a pod is ready and returns its address.
+    pub(crate) async fn address(&self, name: &str) -> Result<String> {
+        let pod: Pod = self.until(name, "ready", is_ready).await?;
+        let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+        address.with_context(|| format!("pod {} has no address", pod.name_any()))
+    }
 }

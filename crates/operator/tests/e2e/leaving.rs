@@ -75,7 +75,7 @@ fn a_pod_that_is_deleted_lets_running_requests_end() {
         let (entry, host) = (&ids["edge-0"], &ids["edge-1"]);
         let service = data_path::host_service(stage, &server, host).await?;
         let dialer = data_path::dialer(stage, entry, &service).await?;
-        data_path::get(stage, &dialer).await?;
+        data_path::get(stage, &dialer, data_path::PROXY_PORT).await?;
         expect_precedence(stage, &service, "default").await?;
 
         let before: Pod = stage.get("edge-1").await?;
@@ -93,7 +93,7 @@ fn a_pod_that_is_deleted_lets_running_requests_end() {
         stage.until_online("edge", 2).await?;
         // The one that was failed is as good as before, or gone for another that never was failed.
         until_precedence(stage, &service, "default").await?;
-        let answer = data_path::get(stage, &dialer).await?;
+        let answer = data_path::get(stage, &dialer, data_path::PROXY_PORT).await?;
         ensure!(answer == ANSWER, "the answer is {answer:?}");
         Ok(())
     });

@@ -33,7 +33,7 @@ fn requests_flow_on_when_a_hosting_router_is_lost_with_its_node() {
         let ids = stage.ziti.ids(&["edge-0", "entry-0"]).await?;
         let service = data_path::host_service(stage, &server, &ids["edge-0"]).await?;
         let dialer = data_path::dialer(stage, &ids["entry-0"], &service).await?;
-        data_path::get(stage, &dialer).await?;
+        data_path::get(stage, &dialer, data_path::PROXY_PORT).await?;
         client(stage, &dialer).await?;
 
         let node = own_node::add(stage).await?;
@@ -94,7 +94,7 @@ async fn client(stage: &Stage, dialer: &str) -> Result<()> {
     stage
         .apply(data_path::pod(CLIENT, container, &json!([])))
         .await?;
-    data_path::address(stage, CLIENT).await?;
+    stage.address(CLIENT).await?;
     Ok(())
 }
 

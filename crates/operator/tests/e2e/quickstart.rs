@@ -178,7 +178,7 @@ fn sees_its_own_token_only(pod: &Pod) -> Result<()> {
     ensure!(running.is_empty(), "the router's container has {running:?}");
     let enrolling = mounts(spec.init_containers.as_deref().unwrap_or_default());
     ensure!(
-        enrolling == [Some("$(POD_NAME)".to_owned())],
+        enrolling == [Some("$(ZITI_MEMBER)".to_owned())],
         "the init container has {enrolling:?}"
     );
     Ok(())

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::data_path::{ANSWER, dialer, get, host_service, serve};
+use crate::data_path::{ANSWER, PROXY_PORT, dialer, get, host_service, serve};
 use crate::scaling::pods;
 use crate::stage::{self, Stage};
 
@@ -49,7 +49,7 @@ fn a_running_set_is_exposed_by_node_ports_and_carries_traffic() {
         let server = serve(stage).await?;
         let service = host_service(stage, &server, &ids["edge-1"]).await?;
         let dialer = dialer(stage, &ids["edge-0"], &service).await?;
-        let answer = get(stage, &dialer).await?;
+        let answer = get(stage, &dialer, PROXY_PORT).await?;
         ensure!(answer == ANSWER, "the answer is {answer:?}");
         Ok(())
     });
@@ -76,7 +76,7 @@ fn a_router_is_reached_by_a_port_of_its_node() {
         let server = serve(stage).await?;
         let service = host_service(stage, &server, id).await?;
         let dialer = dialer(stage, id, &service).await?;
-        let answer = get(stage, &dialer).await?;
+        let answer = get(stage, &dialer, PROXY_PORT).await?;
         ensure!(answer == ANSWER, "the answer is {answer:?}");
         Ok(())
     });

@@ -118,10 +118,10 @@ pub(crate) fn play_in_place(namespace: &str, act: impl AsyncFnOnce(&Stage) -> Re
                 begun: Timestamp::now(),
                 turn: Mutex::new(Some(turn)),
             };
-            stage.remove_routers().await?;
+            Box::pin(stage.remove_routers()).await?;
             guarded(act(&stage)).await?;
             stage.no_false_alarm().await?;
-            stage.remove_routers().await
+            Box::pin(stage.remove_routers()).await
         })
         .await;
         tell(&environment, &[namespace], &outcome);
@@ -301,7 +301,7 @@ impl Stage {
 
     /// Deletes all ZitiRouters and ZitiNetworks, and waits until they are gone.
     async fn remove_routers(&self) -> Result<()> {
-        self.remove_all::<ZitiRouter>().await?;
+        Box::pin(self.remove_all::<ZitiRouter>()).await?;
         self.remove_all::<EdgeRouter>().await?;
         self.remove_all::<ZitiNetwork>().await
     }

@@ -6,8 +6,9 @@
 
 use super::extra_config;
 use super::reach::{self, Address, Kind, Listener, Spelling};
+use super::tunnel;
 use api::ZitiRouter;
-use api::router::{EdgeProtocol, TunnelMode, ZitiRouterSpec};
+use api::router::{EdgeProtocol, ZitiRouterSpec};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -40,12 +41,7 @@ pub(super) fn router_config(object: &ZitiRouter, at: &Spelling, addresses: &[Add
     let reached = || listeners.iter().zip(addresses);
     let edges = reached().filter_map(|(listener, address)| edge_listener(listener, address));
     let mut xgress: Vec<Value> = edges.collect();
-    match spec.tunnel.mode {
-        TunnelMode::None => {}
-        TunnelMode::Host => {
-            xgress.push(json!({"binding": "tunnel", "options": {"mode": "host"}}));
-        }
-    }
+    xgress.extend(tunnel::listener(&spec.tunnel));
     let links = reached().filter_map(|(listener, address)| link_listener(listener, address));
     let links: Vec<Value> = links.collect();
     let names = reach::names(spec, at, addresses.iter().cloned());

@@ -8,7 +8,7 @@ use super::roster::{next_farewell, seats};
 use super::validate::duplicated;
 use super::{
     Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, paused, per_member, reach,
-    render, rollout, service, status, teardown, validate, workload,
+    render, rollout, service, status, teardown, tunnel, validate, workload,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
@@ -63,6 +63,7 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     let withheld = withheld(facts);
     services(facts, &members, &mut steps);
+    tunnel::plan_services(facts, &mut steps);
     let config_map = configuration(facts, &members, &mut steps);
     provided_copy(facts, &mut steps);
     paused::end(facts, &members, &mut steps);
@@ -75,7 +76,7 @@ pub fn plan(facts: &Facts) -> Plan {
     let mut plan = status::running(facts, &members, &withheld, steps);
     if !facts.waiting_tokens.is_empty() {
         // Nothing tells when a pod has had its time to redeem one.
-        plan.requeue = Some(rollout::RETRY);
+        plan.requeue.get_or_insert(rollout::RETRY);
     }
     plan.status.nodes_gone = seats
         .iter()

@@ -9,7 +9,7 @@
 
 use super::applied::{is_applied, stamp};
 use super::member::Member;
-use super::{Facts, Step, disruption, route};
+use super::{Facts, Step, disruption, network_policy, route};
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
@@ -44,6 +44,13 @@ pub const KINDS: &[Kind] = &[
         version: "v1",
         kind: "Ingress",
         plural: "ingresses",
+        optional: false,
+    },
+    Kind {
+        group: "networking.k8s.io",
+        version: "v1",
+        kind: "NetworkPolicy",
+        plural: "networkpolicies",
         optional: false,
     },
     Kind {
@@ -84,7 +91,9 @@ pub(super) fn dynamic(object: &impl Serialize) -> Option<DynamicObject> {
 pub(super) fn wanted(facts: &Facts, members: &[Member]) -> Vec<DynamicObject> {
     let budget = disruption::budget(facts.object, members);
     let budget = budget.iter().filter_map(dynamic);
-    budget.chain(route::routes(facts)).collect()
+    let policy = network_policy::policy(facts.object);
+    let policy = policy.iter().filter_map(dynamic);
+    budget.chain(policy).chain(route::routes(facts)).collect()
 }
 
 /// Bring them in line.

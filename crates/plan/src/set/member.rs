@@ -1,7 +1,7 @@
 //! What is known of each member of a set.
 
 use super::roster::Seat;
-use super::{Facts, TokensSecret};
+use super::{Facts, TokensSecret, storage};
 use crate::conditions::{find, is_true};
 use api::edge_router::AgentReport;
 use api::reasons::{self, types};
@@ -20,6 +20,7 @@ pub const ROUTER_CONTAINER: &str = "router";
 
 /// One member and everything that belongs to it.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each by itself")]
 pub struct Member<'a> {
     /// Its ordinal; 0 for all members of topology `PerNode`.
     pub ordinal: i32,
@@ -42,7 +43,9 @@ pub struct Member<'a> {
     pub service: Option<&'a Service>,
     /// Its volume claim.
     pub claim: Option<&'a PersistentVolumeClaim>,
-    /// Digest of the token in `<set>-tokens`, if there is one.
+    /// Whether its identity is on a node, where nobody but its pod sees it.
+    pub on_node: bool,
+    /// Digest of the token in `<name>-tokens`, if there is one.
     pub mounted_token: Option<&'a str>,
     /// Digest of the token that waits in its EdgeRouter's Secret, if any.
     pub waiting_token: Option<&'a str>,
@@ -105,6 +108,7 @@ fn member<'a>(facts: &'a Facts, seat: &Seat) -> Member<'a> {
         pod: named(&facts.pods, &pod),
         service: named(&facts.services, &name),
         claim: named(&facts.claims, &claim),
+        on_node: storage::is_on_node(facts.object),
         mounted_token,
         waiting_token: facts.waiting_tokens.get(&name).map(String::as_str),
         network_tells: matches!(
@@ -271,8 +275,8 @@ impl Member<'_> {
     }
 
     fn has_volume(&self) -> bool {
-        self.claim
-            .is_some_and(|claim| claim.metadata.deletion_timestamp.is_none())
+        let claim = self.claim.map(|claim| &claim.metadata);
+        self.on_node || claim.is_some_and(|claim| claim.deletion_timestamp.is_none())
     }
 
     /// Whether the network sees it connected, if perhaps not in sync or with an
@@ -290,6 +294,7 @@ impl Member<'_> {
         let lost = !self.told
             && self.pod.is_none()
             && self.claim.is_none()
+            && !self.on_node
             && self.waiting_token.is_none()
             && self.is_registered()
             && self.is_enrolled();

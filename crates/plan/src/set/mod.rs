@@ -14,6 +14,7 @@
 //! to be left alone, [`status`] says how it stands.
 
 pub mod applied;
+mod binding;
 pub mod config;
 mod config_check;
 mod decide;
@@ -22,11 +23,13 @@ pub mod drift;
 pub mod extra;
 mod extra_config;
 pub mod member;
+pub mod network_policy;
 pub mod orphan;
 mod ownership;
 mod paused;
 mod per_member;
 mod pod;
+mod pod_options;
 pub mod reach;
 mod reach_check;
 pub mod render;
@@ -36,7 +39,11 @@ mod route;
 pub mod service;
 pub mod sidecar;
 mod status;
+mod storage;
 mod teardown;
+mod tproxy;
+mod trouble;
+pub mod tunnel;
 mod validate;
 pub mod workload;
 
@@ -82,6 +89,9 @@ pub struct Facts<'a> {
     pub config_maps: Vec<ConfigMap>,
     /// Pods that carry the set's label.
     pub pods: Vec<Pod>,
+    /// What Kubernetes said when it last refused to make a pod of the
+    /// StatefulSet, where pods are missing and none was made since.
+    pub refusal: Option<String>,
     /// Volume claims that carry the set's label.
     pub claims: Vec<PersistentVolumeClaim>,
     /// Objects of [`extra::KINDS`] that carry the set's label.
@@ -126,6 +136,7 @@ impl fmt::Debug for Facts<'_> {
             .field("services", &named(&self.services))
             .field("config_maps", &named(&self.config_maps))
             .field("pods", &named(&self.pods))
+            .field("refusal", &self.refusal)
             .field("claims", &named(&self.claims))
             .field("extras", &extras)
             .field("tokens", &self.tokens)

@@ -1,26 +1,26 @@
 //! The pods of a set, as they should be: an init container that enrolls, the
 //! stock router, and the sidecar beside it (`sidecar`). Only `render` asks for them.
 
+use super::binding::bind;
 use super::config::{CONFIG_DIR, CONFIG_FILE, IDENTITY_DIR, TOKEN_FILE};
 use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER, labels};
 use super::reach::{self, MEMBER_ENV, MEMBER_IN_ARGS, Spelling};
 use super::render::set_name;
 use super::sidecar::{AGENT, grace_period, readiness, sidecar_container, until_drained};
-use super::{Facts, Network, per_member};
+use super::{Facts, Network, per_member, pod_options, storage, tproxy, tunnel};
 use api::router::ExposeType;
 use api::{ZitiRouter, names};
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
-    EnvVar, EnvVarSource, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-    ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, ResourceRequirements,
-    SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
+    EnvVarSource, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
 /// User and group of the stock router image, which own the identity.
-const ROUTER_USER: i64 = 2171;
+pub(super) const ROUTER_USER: i64 = 2171;
 
 /// The template of every pod.
 pub(super) fn pod_template(
@@ -42,7 +42,7 @@ pub(super) fn pod_template(
         name: name.to_owned(),
         ..Volume::default()
     };
-    PodTemplateSpec {
+    let mut template = PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels),
             annotations: restart.map(BTreeMap::from),
@@ -55,7 +55,6 @@ pub(super) fn pod_template(
             ]),
             containers: vec![router_container(object, router_image, own)],
             termination_grace_period_seconds: Some(grace_period(object)),
-            affinity: own.and_then(|member| member.node.as_deref()).map(bound_to),
             // A router asks nothing of the Kubernetes API.
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
@@ -94,12 +93,24 @@ pub(super) fn pod_template(
             ]),
             ..PodSpec::default()
         }),
+    };
+    if let Some(spec) = &mut template.spec {
+        storage::dress(object, router_image, own, spec);
+        let cluster_dns = facts.settings.cluster_dns.as_ref();
+        tproxy::dress(object, cluster_dns, router_image, spec);
     }
+    pod_options::dress(object, &mut template);
+    if let Some(node) = own.and_then(|member| member.node.as_deref())
+        && let Some(spec) = &mut template.spec
+    {
+        bind(spec, node);
+    }
+    template
 }
 
 /// What a member's texts expand: its name, which is that of its pod where all
 /// share a template, and its node where that is advertised.
-fn environment(object: &ZitiRouter, own: Option<&Member>) -> Vec<EnvVar> {
+pub(super) fn environment(object: &ZitiRouter, own: Option<&Member>) -> Vec<EnvVar> {
     let of_pod = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value_from: Some(EnvVarSource {
@@ -129,29 +140,6 @@ fn environment(object: &ZitiRouter, own: Option<&Member>) -> Vec<EnvVar> {
         }
     }
     variables
-}
-
-/// Binds a pod to a node as a DaemonSet does. With `nodeName` instead nobody
-/// would ask whether the node can take it.
-fn bound_to(node: &str) -> Affinity {
-    let by_name = NodeSelectorRequirement {
-        key: "metadata.name".to_owned(),
-        operator: "In".to_owned(),
-        values: Some(vec![node.to_owned()]),
-    };
-    let selector = NodeSelector {
-        node_selector_terms: vec![NodeSelectorTerm {
-            match_fields: Some(vec![by_name]),
-            match_expressions: None,
-        }],
-    };
-    Affinity {
-        node_affinity: Some(NodeAffinity {
-            required_during_scheduling_ignored_during_execution: Some(selector),
-            preferred_during_scheduling_ignored_during_execution: None,
-        }),
-        ..Affinity::default()
-    }
 }
 
 pub(super) fn restricted() -> SecurityContext {
@@ -256,20 +244,27 @@ fn enroll_container(facts: &Facts, image: &str, own: Option<&Member>) -> Contain
 }
 
 /// The ports on which a router listens beyond its own pod.
-fn ports(object: &ZitiRouter) -> Vec<ContainerPort> {
+pub(super) fn ports(object: &ZitiRouter) -> Vec<ContainerPort> {
     let listeners = reach::listeners(&object.spec);
     let open = listeners
         .iter()
-        .filter(|one| one.is_exposed() && !one.shares);
-    open.map(|listener| ContainerPort {
-        name: Some(listener.name.to_owned()),
-        container_port: i32::from(listener.port),
-        host_port: (listener.expose.type_ == ExposeType::HostPort)
-            .then(|| i32::from(listener.expose.host_port.unwrap_or(listener.port))),
-        protocol: Some("TCP".to_owned()),
+        .filter(|one| one.is_exposed() && !one.shares)
+        .map(|listener| ContainerPort {
+            name: Some(listener.name.to_owned()),
+            container_port: i32::from(listener.port),
+            host_port: (listener.expose.type_ == ExposeType::HostPort)
+                .then(|| i32::from(listener.expose.host_port.unwrap_or(listener.port))),
+            protocol: Some("TCP".to_owned()),
+            ..ContainerPort::default()
+        });
+    let proxied = tunnel::proxied(&object.spec.tunnel).iter();
+    let proxied = proxied.map(|offered| ContainerPort {
+        name: Some(format!("proxy-{}", offered.port)),
+        container_port: i32::from(offered.port),
+        protocol: Some(tunnel::protocol(offered).to_owned()),
         ..ContainerPort::default()
-    })
-    .collect()
+    });
+    open.chain(proxied).collect()
 }
 
 /// The stock router.

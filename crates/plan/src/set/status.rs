@@ -1,6 +1,7 @@
 //! Puts the state of a set into words.
 
 use super::member::{Member, is_observed};
+use super::trouble::{pod_trouble, trouble};
 use super::{Facts, Network, Plan, Step, per_member, reach, rollout};
 use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
@@ -8,6 +9,9 @@ use api::reasons::{self, types};
 use api::{ZitiRouterStatus, names};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
+
+/// How soon to look whether Kubernetes refuses to make a pod that is missing.
+const REFUSAL: SignedDuration = SignedDuration::from_secs(5);
 
 /// A set that works, or is on its way.
 pub(super) fn running(
@@ -122,11 +126,17 @@ pub(super) fn running(
         );
     }
     status.conditions = conditions.into_vec();
+    // Nothing tells that Kubernetes refuses to make a pod.
+    let missing = wanted
+        .iter()
+        .any(|member| member.told && member.pod.is_none());
+    let refused = missing.then_some(REFUSAL);
+    let late = rollout::time_left(facts, &wanted);
     Plan {
         steps,
         status,
-        // Nothing else tells that a member's time is over.
-        requeue: rollout::time_left(facts, &wanted),
+        // Nor that a member's time is over.
+        requeue: refused.into_iter().chain(late).min(),
     }
 }
 
@@ -298,104 +308,6 @@ fn is_being_changed(facts: &Facts, steps: &[Step]) -> bool {
         .iter()
         .any(|step| matches!(step, Step::ApplyStatefulSet(_)));
     applied || !facts.stateful_sets.iter().all(is_observed)
-}
-
-/// What is wrong with a member, beyond not being there yet.
-fn trouble(facts: &Facts, member: &Member, withheld: &BTreeSet<String>) -> Option<Problem> {
-    if member.is_up() {
-        return None;
-    }
-    if withheld.contains(&member.name) && !member.is_online() {
-        let message = "its token stands under another member's key as well, so it is given to neither: give each member a token of its own";
-        return Some(Problem::new(reasons::TOKEN_DUPLICATE, message));
-    }
-    let Some(er) = member.edge_router else {
-        let provided = facts
-            .provided
-            .as_ref()
-            .and_then(|provided| provided.as_ref().ok());
-        return provided
-            .filter(|tokens| !tokens.contains_key(&member.name))
-            .map(|_| {
-                let message = format!(
-                    "no token is given for it: add the key {} to spec.tokens or to the Secret",
-                    member.name
-                );
-                Problem::new(reasons::TOKEN_MISSING, message)
-            });
-    };
-    if let Some(problem) = pod_trouble(member) {
-        return Some(problem);
-    }
-    let conditions = &er.status.as_ref()?.conditions;
-    let failing = [
-        reasons::NAME_TAKEN,
-        reasons::NAME_INVALID,
-        reasons::ENTITY_MISSING,
-        reasons::REFUSED,
-        reasons::NETWORK_CHANGED,
-        reasons::FORBIDDEN,
-        reasons::INVALID_SPEC,
-        reasons::TOKEN_OF_ANOTHER_NETWORK,
-        reasons::IDENTITY_LOST,
-        reasons::SOURCE_MISSING,
-        reasons::SOURCE_INVALID,
-        reasons::KEY_MISSING,
-        reasons::NETWORK_NOT_FOUND,
-    ];
-    // A pod that has no token yet is on its way.
-    let of_agent = reasons::OF_AGENT
-        .into_iter()
-        .filter(|reason| *reason != reasons::TOKEN_MISSING);
-    let ready = find(conditions, types::READY)?;
-    let reason = failing
-        .into_iter()
-        .chain(of_agent)
-        .find(|reason| ready.reason == *reason)?;
-    Some(Problem::new(reason, ready.message.clone()))
-}
-
-/// What Kubernetes says is wrong with a member's pod.
-fn pod_trouble(member: &Member) -> Option<Problem> {
-    let status = member.pod?.status.as_ref()?;
-    let containers = status
-        .init_container_statuses
-        .iter()
-        .chain(&status.container_statuses)
-        .flatten();
-    for container in containers {
-        let waiting = container
-            .state
-            .as_ref()
-            .and_then(|state| state.waiting.as_ref());
-        let Some(reason) = waiting.and_then(|waiting| waiting.reason.as_deref()) else {
-            continue;
-        };
-        let image_fault = matches!(
-            reason,
-            "ImagePullBackOff" | "ErrImagePull" | "InvalidImageName" | "ErrImageNeverPull"
-        );
-        let lasting = [
-            super::member::ROUTER_CONTAINER,
-            super::sidecar::SIDECAR_CONTAINER,
-        ];
-        let crashing = reason == "CrashLoopBackOff" && lasting.contains(&container.name.as_str());
-        let broken = matches!(
-            reason,
-            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError"
-        );
-        if image_fault || crashing || broken {
-            let said = waiting
-                .and_then(|waiting| waiting.message.clone())
-                .unwrap_or_default();
-            let message = format!(
-                "container {} of pod {} is in {reason}: {said}",
-                container.name, member.name
-            );
-            return Some(Problem::new(reasons::MEMBER_FAILING, message));
-        }
-    }
-    None
 }
 
 /// For whom and for what a set that is not ready waits, and the reason for it.

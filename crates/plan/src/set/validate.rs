@@ -1,6 +1,6 @@
 //! What the API server's rules cannot see, or cannot say well enough.
 
-use super::{Facts, Network, reach_check};
+use super::{Facts, Network, pod_options, reach_check, tunnel};
 use crate::edge_router::Problem;
 use api::router::Topology;
 use api::{ZitiRouter, reasons};
@@ -63,6 +63,9 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         ));
     }
     if let Some(problem) = reach_check::fault(facts) {
+        return Some(problem);
+    }
+    if let Some(problem) = tunnel::fault(facts).or_else(|| pod_options::fault(spec)) {
         return Some(problem);
     }
     if let Some(Err(problem)) = &facts.provided {

@@ -3,19 +3,16 @@
 
 use super::Facts;
 use super::applied::{ANNOTATION_GENERATION, hash, stamp};
-use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER, labels};
+use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER};
 use super::pod::pod_template;
 use super::render::{metadata, on_node, set_name};
-use api::router::IdentityStorage;
+use super::storage;
 use api::{ZitiRouter, names};
 use k8s_openapi::api::apps::v1::{
     StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec,
     StatefulSetUpdateStrategy,
 };
-use k8s_openapi::api::core::v1::{
-    Container, PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use std::collections::BTreeMap;
 
@@ -76,7 +73,7 @@ fn build(facts: &Facts, config_map: &str, replicas: i32, own: Option<&Member>) -
                 ..LabelSelector::default()
             },
             template: pod_template(facts, config_map, &agent_image, &router_image, own),
-            volume_claim_templates: Some(vec![claim_template(object, member)]),
+            volume_claim_templates: storage::claim_templates(object, member),
             ..StatefulSetSpec::default()
         }),
         status: None,
@@ -154,30 +151,4 @@ fn images(facts: &Facts, name: &str, template_hash: &str) -> (String, String) {
             .or(router)
             .unwrap_or_else(|| settings.router_image.clone()),
     )
-}
-
-fn claim_template(object: &ZitiRouter, member: Option<&str>) -> PersistentVolumeClaim {
-    let mut labels = labels(set_name(object));
-    labels.extend(member.map(|member| (names::LABEL_MEMBER.to_owned(), member.to_owned())));
-    let IdentityStorage::PersistentVolumeClaim(claim) = &object.spec.identity_storage;
-    PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some("identity".to_owned()),
-            labels: Some(labels),
-            ..ObjectMeta::default()
-        },
-        spec: Some(PersistentVolumeClaimSpec {
-            access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            storage_class_name: claim.storage_class_name.clone(),
-            resources: Some(VolumeResourceRequirements {
-                requests: Some(BTreeMap::from([(
-                    "storage".to_owned(),
-                    Quantity(claim.size.clone()),
-                )])),
-                limits: None,
-            }),
-            ..PersistentVolumeClaimSpec::default()
-        }),
-        status: None,
-    }
 }

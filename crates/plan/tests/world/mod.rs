@@ -108,6 +108,7 @@ impl World {
                 install_id: "farm".into(),
                 agent_image: "agent:1".into(),
                 router_image: "router:1".into(),
+                cluster_dns: None,
             },
             set_name: "gate".into(),
             spec: ZitiRouterSpec {
@@ -143,6 +144,8 @@ impl World {
                 },
                 resources: None,
                 drain: api::router::Drain::default(),
+                network_policy: api::router::NetworkPolicyOptions::default(),
+                pod: api::router::PodOptions::default(),
                 deletion_policy: if script.retain {
                     DeletionPolicy::Retain
                 } else {

@@ -333,7 +333,7 @@ impl World {
             _ => self.change_spec(|spec| {
                 spec.tunnel.mode = match spec.tunnel.mode {
                     api::router::TunnelMode::None => api::router::TunnelMode::Host,
-                    api::router::TunnelMode::Host => api::router::TunnelMode::None,
+                    _ => api::router::TunnelMode::None,
                 }
             }),
         }

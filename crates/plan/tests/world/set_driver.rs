@@ -54,6 +54,7 @@ impl World {
             services: kube.services.values().cloned().collect(),
             config_maps: kube.config_maps.values().cloned().collect(),
             extras: kube.extras.values().cloned().collect(),
+            refusal: None,
             pods: kube
                 .pods
                 .values()

@@ -75,6 +75,7 @@ pub fn ziti() -> Result<ZitiImages> {
                 busybox_layer()?
                     .users("ziggy", ZITI_USER, "/home/ziggy")
                     .dir("/home/ziggy", 0o755, ZITI_USER),
+                iptables_layer()?,
             ],
             entrypoint: vec!["/usr/local/bin/ziti".to_owned()],
             user: format!("{ZITI_USER}:{ZITI_USER}"),
@@ -152,6 +153,21 @@ fn busybox_layer() -> Result<Layer> {
         .fold(layer, |layer, name| {
             layer.link(&format!("/bin/{name}"), "busybox")
         }))
+}
+
+/// `iptables` with the modules that a router in mode `tproxy` uses, as in the published image.
+fn iptables_layer() -> Result<Layer> {
+    let program = std::fs::canonicalize("/usr/sbin/iptables").context("looking for iptables")?;
+    let modules = Path::new("/usr/lib/x86_64-linux-gnu/xtables");
+    let modules = ["standard", "comment", "tcp", "udp", "TPROXY"]
+        .map(|name| modules.join(format!("libxt_{name}.so")));
+    let mut layer = Layer::new()
+        .program("/usr/sbin/xtables-nft-multi", &program)
+        .link("/usr/sbin/iptables", "xtables-nft-multi");
+    for file in libraries(&program)?.iter().chain(&modules) {
+        layer = layer.program(&file.to_string_lossy(), file);
+    }
+    Ok(layer)
 }
 
 /// The shared libraries that a program links, its loader included, by `ldd`.
