@@ -1,6 +1,9 @@
 //! `cargo xtask bench`: how long two routers take from apply to online, by the operator and, beside
 //! it in the same run, by hand (a pod each, with `ziti router enroll` and `ziti router run`, their
-//! tokens ready). The two take turns, so that what else the machine does falls on both.
+//! tokens ready). The two take turns, so that what else the machine does falls on both. Then what
+//! happens later in the life of a set ([`lives`]).
+
+mod lives;
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +46,7 @@ pub(crate) struct Bench {
 impl Bench {
     /// Runs it and prints the table.
     pub(crate) async fn run(&self) -> Result<()> {
-        let progress = Progress::new(7);
+        let progress = Progress::new(8);
         cluster_commands::prepare(&progress).await?;
         let operator = progress
             .step("operator and agent", async |step| {
@@ -100,7 +103,18 @@ impl Bench {
             })
             .await?;
         let memory = cluster.resident_memory("ziti-operator")?;
+        let mut lives = Vec::new();
+        progress
+            .step("lives", async |step| {
+                for round in 0..self.rounds {
+                    step.say(&format!("round {} of {}", round + 1, self.rounds));
+                    lives.push(field.lives(&cluster, round).await?);
+                }
+                Ok(((), String::new()))
+            })
+            .await?;
         show(&rounds, memory, operator.size);
+        lives::show(&lives);
         Ok(())
     }
 }
@@ -119,6 +133,17 @@ async fn management(controller: &ZitiController) -> Result<ManagementClient> {
     };
     ManagementClient::new(&[url], &bundle, Some(credential), &Options::default())
         .context("making a client for the network")
+}
+
+fn network_object(name: &str) -> Value {
+    json!({
+        "apiVersion": "openziti.io/v1alpha1", "kind": "ZitiNetwork", "metadata": {"name": name},
+        "spec": {
+            "managementApi": [format!("https://{NAME}.{NAMESPACE}.svc:{PORT}")],
+            "trust": {"configMap": {"name": CA_CONFIG_MAP, "key": "ca.crt"}},
+            "credential": {"password": {"name": ADMIN_SECRET}},
+        },
+    })
 }
 
 /// Where it takes place.
@@ -183,14 +208,7 @@ impl Field {
         let network = format!("network-{round}");
         let started = Instant::now();
         let objects = [
-            json!({
-                "apiVersion": "openziti.io/v1alpha1", "kind": "ZitiNetwork", "metadata": {"name": network},
-                "spec": {
-                    "managementApi": [format!("https://{NAME}.{NAMESPACE}.svc:{PORT}")],
-                    "trust": {"configMap": {"name": CA_CONFIG_MAP, "key": "ca.crt"}},
-                    "credential": {"password": {"name": ADMIN_SECRET}},
-                },
-            }),
+            network_object(&network),
             json!({
                 "apiVersion": "openziti.io/v1alpha1", "kind": "ZitiRouter", "metadata": {"name": set},
                 "spec": {"networkRef": {"name": network}, "replicas": MEMBERS},

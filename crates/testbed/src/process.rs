@@ -103,7 +103,9 @@ impl Daemon {
     fn spawn(&self, log: File) -> Result<i32> {
         let mut argv: Vec<OsString> = Vec::new();
         match self.fate {
-            Fate::Detached => argv.push("setsid".into()),
+            Fate::Detached => {
+                argv.extend(["setsid", "bash", "-c", CLOSE_INHERITED, "bash"].map(OsString::from));
+            }
             Fate::DiesWithUs => {
                 argv.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
             }
@@ -131,6 +133,16 @@ impl Daemon {
         i32::try_from(child).context("a pid out of range")
     }
 }
+
+/// Closes what a program would inherit besides its input and output. What outlives us must not hold
+/// what is not ours: a lock, for example, under which somebody started us.
+const CLOSE_INHERITED: &str = r#"
+for fd in /proc/$$/fd/*; do
+    fd=${fd##*/}
+    if ((fd > 2)); then eval "exec $fd>&-"; fi
+done
+exec "$@"
+"#;
 
 type Job = (Command, Sender<std::io::Result<u32>>);
 
@@ -353,6 +365,19 @@ mod tests {
         for running in records.all() {
             running.stop(Duration::from_secs(5)).unwrap();
         }
+    }
+
+    #[test]
+    fn what_outlives_us_inherits_nothing() {
+        let script = "exec 7</dev/null 23</dev/null; exec \"$@\"";
+        let listed = Command::new("bash")
+            .args(["-c", script, "bash"])
+            .args(["bash", "-c", CLOSE_INHERITED, "bash"])
+            .args(["readlink", "/proc/self/fd/7", "/proc/self/fd/23"])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&listed.stdout), "");
+        assert!(!listed.status.success(), "nothing was there to be read");
     }
 
     #[test]
