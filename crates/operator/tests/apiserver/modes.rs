@@ -68,7 +68,9 @@ async fn a_pod_that_its_namespace_does_not_allow_is_said_with_what_to_do() {
     let world = World::new("barred").await;
     network::connect(&world, &controller).await;
     let _operator = Operator::start(&world);
-    let spec = json!({"tunnel": {"mode": "tproxy", "tproxy": {"hostNetwork": true}}});
+    // There are no nodes here, for which the topology of this mode asks.
+    let tunnel = json!({"mode": "tproxy", "tproxy": {"hostNetwork": true}});
+    let spec = json!({"topology": "StatefulSet", "tunnel": tunnel});
     world
         .create::<ZitiRouter>(zitirouter("barred", 1, spec))
         .await;

@@ -344,7 +344,7 @@ async fn what_a_user_leaves_out_is_filled_in() {
         .create(&params, &untyped::<ZitiRouter>(base))
         .await
         .unwrap();
-    let filled = json!({"networkRef": {"name": "n"}, "topology": "StatefulSet", "replicas": 2,
+    let filled = json!({"networkRef": {"name": "n"}, "replicas": 2,
         "tunnel": {"mode": "none"}, "edge": {"port": 3022, "protocol": "tls"}, "link": {"port": 10080},
         "csr": {"sans": {}}, "cost": 0, "noTraversal": false,
         "identityStorage": {"persistentVolumeClaim": {"size": "50Mi"}},
