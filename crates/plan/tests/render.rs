@@ -9,6 +9,8 @@ use api::router::{ClaimTemplate, IdentityStorage, TunnelMode};
 use api::{ZitiRouter, ZitiRouterSpec};
 use k8s_openapi::jiff::Timestamp;
 use plan::Settings;
+use plan::set::member::members;
+use plan::set::roster::{Node, seats};
 use plan::set::{Facts, Network, TokensSecret};
 use plan::set::{render, service, workload};
 use serde_json::json;
@@ -164,4 +166,31 @@ fn the_same_object_is_rendered_the_same_and_another_default_image_changes_nothin
     let changed = workload::stateful_set(&running, "lamp-config-1", 2);
     let text = serde_json::to_string(&changed).unwrap();
     assert!(text.contains("agent:8") && text.contains("router:8"));
+}
+
+/// What only one member's workload says: its name, its labels, and its node.
+#[test]
+fn stateful_set_of_a_node() {
+    let object = object(json!({"networkRef": {"name": "sea"}, "topology": "PerNode"}));
+    let settings = settings();
+    let mut facts = facts(&object, &settings, &[]);
+    facts.nodes = Some(vec![Node {
+        name: "pier.example".into(),
+        ..Node::default()
+    }]);
+    let seats = seats(&facts);
+    let members = members(&facts, &seats);
+    let set = workload::of_member(&facts, "lamp-config-0", &members[0], 1);
+    let spec = set.spec.unwrap();
+    let pod = spec.template.spec.unwrap();
+    insta::assert_yaml_snapshot!(json!({
+        "metadata": set.metadata,
+        "selector": spec.selector,
+        "labels": spec.template.metadata.unwrap().labels,
+        "affinity": pod.affinity,
+        "tolerations": pod.tolerations,
+        "environment": pod.containers[0].env,
+        "claim": spec.volume_claim_templates.unwrap()[0].metadata,
+        "service": service::service(&object, &members[0].name).spec.unwrap().selector,
+    }));
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testbed::cluster::Cluster;
 use testbed::image;
+use testbed::kubernetes;
 use testbed::progress::Progress;
 use testbed::ziti_in_cluster::{ControllerSpec, ZitiController};
 
@@ -80,14 +81,16 @@ async fn default_admin(controller: &ZitiController) -> anyhow::Result<String> {
     let ca = reqwest::Certificate::from_pem(controller.ca_pem.as_bytes())?;
     let http = reqwest::Client::builder().tls_certs_only([ca]).build()?;
     let url = format!("{}/edge/management/v1", controller.url);
-    let session: Value = http
-        .post(format!("{url}/authenticate?method=password"))
-        .json(&json!({"username": username, "password": password}))
-        .send()
-        .await?
-        .error_for_status()?
-        .json()
-        .await?;
+    // The Service's address is there a moment after its pod is ready.
+    let reply = kubernetes::poll("the Service to carry", Duration::from_mins(1), async || {
+        let login = json!({"username": username, "password": password});
+        let request = http.post(format!("{url}/authenticate?method=password"));
+        match request.json(&login).send().await {
+            Err(error) if error.is_connect() => Ok(None),
+            sent => Ok(Some(sent?)),
+        }
+    });
+    let session: Value = reply.await?.error_for_status()?.json().await?;
     let token = session["data"]["token"]
         .as_str()
         .unwrap_or_default()

@@ -1,8 +1,9 @@
 //! Binds the pod of a member to its node, as a DaemonSet does. With `nodeName`
-//! instead nobody would ask whether the node can take it.
+//! instead nobody would ask whether the node can take it. There is no other node
+//! for it, so it stays where a node is not ready or cannot be reached.
 
 use k8s_openapi::api::core::v1::{
-    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration,
 };
 
 /// Add the node to whatever else is required of it.
@@ -26,4 +27,11 @@ pub(super) fn bind(spec: &mut PodSpec, node: &str) {
         };
         term.match_fields.get_or_insert_default().push(by_name);
     }
+    let stays = ["not-ready", "unreachable"].map(|state| Toleration {
+        key: Some(format!("node.kubernetes.io/{state}")),
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    });
+    spec.tolerations.get_or_insert_default().extend(stays);
 }
