@@ -36,7 +36,7 @@ fn a_member_of_its_own_can_be_taken_away_by_itself() {
         stage.until_online("edge", 2).await?;
         stage.ziti.expect_online(&["edge-1", "edge-2"]).await?;
         ensure!(workloads(stage).await? == ["edge-1", "edge-2"]);
-        let after = stage.ziti.ids(&["edge-1"]).await?;
+        let after = stage.ziti.ids(&["edge-1", "edge-2"]).await?;
         ensure!(after["edge-1"] == before["edge-1"], "edge-1 has another id");
         ensure!(
             pods(stage, &["edge-1-0"]).await? == stays,
