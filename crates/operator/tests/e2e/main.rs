@@ -24,6 +24,5 @@ mod rollout;
 mod scaling;
 mod stage;
 mod steady_state;
-mod tproxy;
 mod watch;
 mod ziti_network;
