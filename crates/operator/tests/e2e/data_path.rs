@@ -40,10 +40,15 @@ fn a_request_is_carried_from_one_member_to_a_service_behind_another() {
 /// Asks this port of the dialer for the server's page until there is an answer: the tunneler
 /// listens when it has logged in and knows of the service.
 pub(crate) async fn get(stage: &Stage, dialer: &str, port: u16) -> Result<String> {
+    get_from(stage, "web", dialer, port).await
+}
+
+/// The same from another pod.
+pub(crate) async fn get_from(stage: &Stage, pod: &str, dialer: &str, port: u16) -> Result<String> {
     let request = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 10 {dialer} {port}");
     let mut last = String::new();
     let answer = kubernetes::poll("an answer", PATIENCE, async || {
-        let asked = stage.kubectl(&["exec", "web", "--", "sh", "-c", &request]);
+        let asked = stage.kubectl(&["exec", pod, "--", "sh", "-c", &request]);
         last = asked.unwrap_or_else(|error| format!("{error:#}"));
         let page = last.lines().skip_while(|line| !line.is_empty()).nth(1);
         Ok(page.map(str::to_owned))

@@ -24,5 +24,6 @@ mod rollout;
 mod scaling;
 mod stage;
 mod steady_state;
+mod tproxy;
 mod watch;
 mod ziti_network;

@@ -161,6 +161,29 @@ impl Ziti {
         Ok(())
     }
 
+    /// Has a service, given by its id, intercepted at these addresses and this port.
+    pub(crate) async fn intercept(&self, service: &str, addresses: Value, port: u16) -> Result<()> {
+        let management = &self.management;
+        let filter = [("filter", "name=\"intercept.v1\"")];
+        let types = management.get("/config-types", &filter).await;
+        let types = types.context("looking for intercept.v1")?;
+        let intercept_v1 = types[0]["id"]
+            .as_str()
+            .context("there is no intercept.v1")?;
+        let config = json!({"name": format!("intercept-{service}"), "configTypeId": intercept_v1,
+            "data": {"protocols": ["tcp"], "addresses": addresses,
+                "portRanges": [{"low": port, "high": port}]}});
+        let config = self.create("/configs", config).await?;
+        let path = format!("/services/{service}");
+        let read = management.get(&path, &[]).await;
+        let mut configs = read.context("reading the service")?["configs"].clone();
+        let known = configs.as_array_mut().context("it has no configs")?;
+        known.push(json!(config));
+        let patched = management.patch(&path, &json!({"configs": configs})).await;
+        patched.context("giving the service its addresses")?;
+        Ok(())
+    }
+
     /// Takes down the id of every router that is ever seen, until it is asked for them.
     pub(crate) fn census(&self) -> Census {
         let (stop, mut stopped) = oneshot::channel();

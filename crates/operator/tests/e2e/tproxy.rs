@@ -1,0 +1,65 @@
+//! Traffic enters a Ziti network through a router in mode `tproxy`: by the address of the service.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::data_path::{ANSWER, get_from, host_service, serve};
+use crate::stage::{self, Stage};
+
+/// The address at which the service is intercepted; nobody has it.
+const INTERCEPTED: &str = "198.51.100.7";
+
+/// A request from the pod's own network to an address that nobody has reaches a server behind
+/// another set. The pod's resolver is the router, with no right beyond NET_ADMIN.
+#[test]
+fn a_request_to_an_intercepted_address_reaches_a_service_of_another_set() {
+    stage::play("tproxy", async |stage| {
+        stage.join_network().await?;
+        allow(stage).await?;
+        let host = json!({"replicas": 1, "tunnel": {"mode": "host"}});
+        stage.create_set("host", host).await?;
+        let server = serve(stage).await?;
+        stage.until_online("host", 1).await?;
+        let ids = stage.ziti.ids(&["host-0"]).await?;
+        let service = host_service(stage, &server, &ids["host-0"]).await?;
+        stage
+            .ziti
+            .intercept(&service, json!([INTERCEPTED, "web.ziti.test"]), 80)
+            .await?;
+
+        let gate = json!({"replicas": 1, "tunnel": {"mode": "tproxy"}});
+        stage.create_set("gate", gate).await?;
+        stage.until_online("gate", 1).await?;
+        let ids = stage.ziti.ids(&["gate-0", "host-0"]).await?;
+        let (identity, service) = (format!("@{}", ids["gate-0"]), format!("@{service}"));
+        stage
+            .ziti
+            .service_policy("Dial", &identity, &service)
+            .await?;
+        let answer = get_from(stage, "gate-0", INTERCEPTED, 80).await?;
+        ensure!(answer == ANSWER, "the answer is {answer:?}");
+        let log = stage.kubectl(&["logs", "gate-0", "-c", "router"])?;
+        ensure!(
+            !log.contains("system resolver test failed"),
+            "the router is not its pod's resolver:\n{log}"
+        );
+        stage.until_online("gate", 1).await?;
+        Ok(())
+    });
+}
+
+/// Lets pods of the stage's namespace have more than the restricted Pod Security Standard grants,
+/// as the documentation says.
+async fn allow(stage: &Stage) -> Result<()> {
+    let level =
+        json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
+    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    let params = PatchParams::default();
+    namespaces
+        .patch(&stage.namespace, &params, &Patch::Merge(&level))
+        .await?;
+    Ok(())
+}
