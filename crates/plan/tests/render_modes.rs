@@ -98,13 +98,13 @@ fn refusal(object: &ZitiRouter, settings: &Settings) -> Option<(String, String)>
         .then_some((ready.reason, ready.message))
 }
 
-fn proxy(services: Value) -> ZitiRouter {
+fn proxy(services: &Value) -> ZitiRouter {
     set(json!({"tunnel": {"mode": "proxy", "proxy": {"services": services}}}))
 }
 
 /// Two services, the second with everything set otherwise than by default.
 fn two() -> ZitiRouter {
-    proxy(json!([
+    proxy(&json!([
         {"service": "tide.tables", "port": 10432},
         {"service": "names_of ships", "port": 10053, "protocol": "UDP", "kubernetesService": {
             "name": "ships", "type": "LoadBalancer", "port": 53, "nodePort": 30053,
@@ -244,7 +244,7 @@ fn what_a_router_cannot_be_told_is_refused_by_name() {
         ),
     ];
     for (services, reason, words) in cases {
-        let (said, message) = refusal(&proxy(services.clone()), &settings()).unwrap();
+        let (said, message) = refusal(&proxy(&services), &settings()).unwrap();
         assert_eq!(said, reason, "{services}");
         assert!(message.contains(words), "{message}");
     }
@@ -267,7 +267,7 @@ fn the_network_holds_a_tunneler_for_every_mode_but_none() {
     ));
 }
 
-fn tproxy(settings: Value) -> ZitiRouter {
+fn tproxy(settings: &Value) -> ZitiRouter {
     set(json!({"tunnel": {"mode": "tproxy", "tproxy": settings}}))
 }
 
@@ -280,7 +280,7 @@ fn tproxy_in_the_pods_own_network() {
 
 #[test]
 fn tproxy_on_the_host_network() {
-    let object = tproxy(json!({
+    let object = tproxy(&json!({
         "hostNetwork": true, "lanIf": "eth0", "dnsSvcIpRange": "100.64.64.0/20",
         "resolver": "udp://192.0.2.1:53", "dnsUpstream": "udp://192.0.2.53:53",
     }));
@@ -291,7 +291,7 @@ fn tproxy_on_the_host_network() {
 #[test]
 fn tproxy_asks_the_dns_that_is_given_and_needs_none_where_it_cannot_come_first() {
     let given = json!({"nameservers": ["192.0.2.53"], "domain": "dock.local"});
-    let object = tproxy(json!({"resolver": "udp://0.0.0.0:53", "clusterDns": given}));
+    let object = tproxy(&json!({"resolver": "udp://0.0.0.0:53", "clusterDns": given}));
     let config = pod(&object).dns_config.unwrap();
     assert_eq!(config.nameservers.unwrap(), ["127.0.0.1", "192.0.2.53"]);
     assert_eq!(config.searches.unwrap()[0], "coast.svc.dock.local");
@@ -299,12 +299,12 @@ fn tproxy_asks_the_dns_that_is_given_and_needs_none_where_it_cannot_come_first()
         cluster_dns: None,
         ..settings()
     };
-    let (reason, message) = refusal(&tproxy(json!({})), &outside).unwrap();
+    let (reason, message) = refusal(&tproxy(&json!({})), &outside).unwrap();
     assert_eq!(reason, reasons::INVALID_SPEC);
     assert!(message.contains("clusterDns.nameservers"), "{message}");
     for resolver in ["udp://127.0.0.1:5353", "udp://127.0.0.1:53"] {
         let host = resolver.ends_with(":53");
-        let object = tproxy(json!({"resolver": resolver, "hostNetwork": host}));
+        let object = tproxy(&json!({"resolver": resolver, "hostNetwork": host}));
         assert_eq!(refusal(&object, &outside), None);
         assert_eq!(pod(&object).dns_config, None);
     }
@@ -328,7 +328,7 @@ fn tproxy_refuses_what_is_no_address() {
             "clusterDns.nameservers",
         ),
     ] {
-        let (_, message) = refusal(&tproxy(settings_given), &settings()).unwrap();
+        let (_, message) = refusal(&tproxy(&settings_given), &settings()).unwrap();
         assert!(message.contains(words), "{message}");
     }
 }
@@ -422,7 +422,7 @@ fn the_template_does_not_depend_on_the_number_of_members() {
 
 /// What is planned for a set of one, by where its identity is kept: its router is
 /// enrolled, and neither pod nor StatefulSet nor claim is there.
-fn enrolled_without_a_claim(storage: Value) -> Vec<Step> {
+fn enrolled_without_a_claim(storage: &Value) -> Vec<Step> {
     let (object, settings) = (
         set(json!({"replicas": 1, "identityStorage": storage})),
         settings(),
@@ -448,8 +448,8 @@ fn an_identity_on_the_node_is_trusted_to_be_there_and_one_in_the_pod_is_gone_wit
         let mut steps = steps.iter();
         steps.any(|step| matches!(step, Step::ReportAgent { .. }))
     };
-    let on_node = enrolled_without_a_claim(json!({"hostPath": {"path": "/var/lib/ziti"}}));
+    let on_node = enrolled_without_a_claim(&json!({"hostPath": {"path": "/var/lib/ziti"}}));
     assert!(starts(&on_node) && !lost(&on_node));
-    let in_pod = enrolled_without_a_claim(json!({"ephemeral": {}}));
+    let in_pod = enrolled_without_a_claim(&json!({"ephemeral": {}}));
     assert!(!starts(&in_pod) && lost(&in_pod));
 }

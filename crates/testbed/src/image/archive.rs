@@ -89,7 +89,7 @@ impl Image {
             "config": {
                 "Entrypoint": self.entrypoint,
                 "User": self.user,
-                "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"],
+                "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin"],
                 "WorkingDir": "/",
             },
             "rootfs": {"type": "layers", "diff_ids": digests},
