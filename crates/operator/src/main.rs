@@ -27,6 +27,7 @@ mod problem;
 mod run;
 mod set;
 mod stream;
+mod watches;
 
 use anyhow::Result;
 use clap::Parser;
