@@ -151,7 +151,10 @@ fn workload_is_as_designed(set: &StatefulSet) {
         .iter()
         .flatten()
         .find(|mount| mount.name == "tokens");
-    assert_eq!(token.unwrap().sub_path_expr.as_deref(), Some("$(ZITI_MEMBER)"));
+    assert_eq!(
+        token.unwrap().sub_path_expr.as_deref(),
+        Some("$(ZITI_MEMBER)")
+    );
     let of_router = router.volume_mounts.iter().flatten();
     assert!(of_router.clone().all(|mount| mount.name != "tokens"));
 }

@@ -22,7 +22,6 @@ pub use decide::plan;
 pub use desired::{is_ours, tags_are_of_object, wanted_name};
 pub use draft::after_failure;
 
-
 use crate::Settings;
 use crate::token::TokenFacts;
 use api::edge_router::Intent;
