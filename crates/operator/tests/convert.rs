@@ -1,12 +1,17 @@
 //! `ziti-operator convert` over what people bring along: what comes out, word by word, that it is
-//! what the kinds hold, and that no key is dropped in silence.
+//! what the kinds hold and the operator runs, and that no key is dropped in silence.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::Path;
 use std::process::Command;
 
+use api::router::ClusterDns;
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use k8s_openapi::jiff::Timestamp;
+use plan::Settings;
+use plan::set::{Facts, Network, TokensSecret, plan};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The output of a conversion: the objects, and what was left behind.
 fn convert(name: &str, args: &[&str]) -> (String, String) {
@@ -28,6 +33,10 @@ fn holds(wanted: &Value, actual: &Value) -> bool {
         (Value::Object(wanted), Value::Object(actual)) => wanted
             .iter()
             .all(|(key, value)| actual.get(key).is_some_and(|actual| holds(value, actual))),
+        (Value::Array(wanted), Value::Array(actual)) => {
+            let mut pairs = wanted.iter().zip(actual);
+            wanted.len() == actual.len() && pairs.all(|(wanted, actual)| holds(wanted, actual))
+        }
         _ => wanted == actual,
     }
 }
@@ -54,10 +63,55 @@ fn is_known(document: &Value) {
     );
 }
 
+/// The operator would run it: nothing of it is refused.
+fn is_accepted(document: &Value) {
+    let mut object: ZitiRouter = serde_json::from_value(document.clone()).unwrap();
+    object.metadata.namespace.get_or_insert("coast".to_owned());
+    object.metadata.uid = Some("11111111-2222-3333-4444-555555555555".to_owned());
+    object.metadata.generation = Some(1);
+    let settings = Settings {
+        install_id: "pier".to_owned(),
+        agent_image: "registry.example/agent:7".to_owned(),
+        router_image: "registry.example/router:7".to_owned(),
+        cluster_dns: Some(ClusterDns {
+            nameservers: vec!["192.0.2.53".to_owned()],
+            domain: "cluster.local".to_owned(),
+        }),
+    };
+    let provided = object.spec.tokens_secret_ref.as_ref();
+    let plan = plan(&Facts {
+        object: &object,
+        settings: &settings,
+        network: Network::Found {
+            fault: None,
+            name_pattern: None,
+            control_endpoints: Vec::new(),
+            has_credential: true,
+        },
+        edge_routers: Vec::new(),
+        stateful_sets: Vec::new(),
+        nodes: None,
+        services: Vec::new(),
+        extras: Vec::new(),
+        config_maps: Vec::new(),
+        pods: Vec::new(),
+        refusal: None,
+        claims: Vec::new(),
+        tokens: TokensSecret::Absent,
+        waiting_tokens: BTreeMap::new(),
+        provided: provided.map(|_| Ok(BTreeMap::new())),
+        provided_copy: None,
+        now: Timestamp::UNIX_EPOCH,
+    });
+    assert!(!plan.steps.is_empty(), "refused: {:?}", plan.status);
+}
+
 fn check(name: &str, args: &[&str]) {
     let (out, err) = convert(name, args);
     let documents: Vec<Value> = serde_saphyr::from_multiple(&out).unwrap();
     documents.iter().for_each(is_known);
+    let sets = documents.iter().filter(|one| one["kind"] == "ZitiRouter");
+    sets.for_each(is_accepted);
     insta::assert_snapshot!(name, format!("{out}\n# left behind:\n{err}"));
 }
 
@@ -84,4 +138,14 @@ fn a_release_of_the_chart_in_public() {
 #[test]
 fn a_release_of_the_chart_as_a_transparent_proxy() {
     check("chart-tproxy", &["--name", "gw1", "--network", "ziti"]);
+}
+
+#[test]
+fn a_release_of_the_chart_with_everything_that_has_a_place_of_its_own() {
+    check("chart-options", &["--name", "edge2", "-n", "ziti"]);
+}
+
+#[test]
+fn a_release_of_the_chart_that_nobody_dials() {
+    check("chart-bare", &["--name", "gw2", "--network", "ziti"]);
 }

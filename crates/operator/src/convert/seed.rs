@@ -52,9 +52,13 @@ pub(super) fn router(
         spec.insert("image".to_owned(), format!("{IMAGE}:{tag}").into());
     }
     // It ran every router as a transparent proxy, whatever its manifest said.
+    spec.insert("tunnel".to_owned(), json!({"mode": "tproxy"}));
+    // Its members had numbers, by which the tokens are given.
+    spec.insert("topology".to_owned(), "StatefulSet".into());
     out.note(
         "(tunnel mode)",
-        "every router of the proof of concept was a transparent proxy; this one forwards only, until spec.tunnel.mode says more",
+        "tproxy, as every router of the proof of concept. It needs a namespace of Pod Security level privileged, and cannot be \
+         changed later: for routers that only forward, take spec.tunnel out before you apply it",
     );
     network(
         &mut input,

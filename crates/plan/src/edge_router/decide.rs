@@ -1,7 +1,7 @@
 //! The decision for an object that is not being deleted.
 
 use super::desired::{changes, is_owned, name_fault, tags_are_of_object, wanted, wanted_tags};
-use super::status::Draft;
+use super::draft::Draft;
 use super::{
     Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, paused, provided,
     token, wanted_name,

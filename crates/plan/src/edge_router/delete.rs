@@ -3,7 +3,7 @@
 
 use super::decide::network_fault;
 use super::desired::tags_are_of_object;
-use super::status::Draft;
+use super::draft::Draft;
 use super::{Entity, Facts, Plan, Problem, Step};
 use api::edge_router::Enrollment;
 use api::{DeletionPolicy, names, reasons};

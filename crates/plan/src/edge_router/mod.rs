@@ -4,12 +4,14 @@
 //! The controller observes [`Facts`], calls [`plan`], applies the steps in
 //! their order, stops at the first that fails, observes again and calls again
 //! until no step is left; then it writes the status. [`delete`] and [`token`]
-//! hold the two longer decisions; [`status`] puts facts into words.
+//! hold the two longer decisions; [`draft`] gathers what is decided, and [`status`]
+//! puts facts into words.
 
 mod certificate;
 mod decide;
 mod delete;
 mod desired;
+mod draft;
 mod paused;
 mod provided;
 mod status;
@@ -18,7 +20,7 @@ mod token;
 pub use certificate::RENEWED_BY;
 pub use decide::plan;
 pub use desired::{is_ours, tags_are_of_object, wanted_name};
-pub use status::after_failure;
+pub use draft::after_failure;
 
 use crate::Settings;
 use crate::token::TokenFacts;

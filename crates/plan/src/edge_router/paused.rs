@@ -2,7 +2,7 @@
 //! here, and what the network shows of its router is told.
 
 use super::decide::network_fault;
-use super::status::Draft;
+use super::draft::Draft;
 use super::{Facts, Plan};
 
 /// Decide for an object that is paused, also while it is being deleted.

@@ -2,7 +2,7 @@
 //! is ever changed on the network.
 
 use super::decide::network_fault;
-use super::status::Draft;
+use super::draft::Draft;
 use super::token::{foreign_secret, is_refusal, report};
 use super::{
     Entity, Facts, NetworkBasics, NetworkFacts, Plan, Problem, SecretFacts, Step, TokenSource,

@@ -1,104 +1,17 @@
-//! Puts the facts about one router into words: the status being drafted while
-//! the decision is taken.
+//! Puts the facts about one router into words, while the decision is taken: what
+//! the status of a [`Draft`] says. Called by the decisions beside it.
 
 use super::certificate::{self, Expiry};
-use super::{
-    Entity, Facts, LATE_COMMIT, NetworkFacts, Plan, Problem, SecretFacts, Step, UNREGISTERED, View,
-};
-use crate::conditions::{Conditions, Truth};
+use super::draft::Draft;
+use super::{Entity, Facts, NetworkFacts, Problem, SecretFacts, Step, View};
+use crate::conditions::Truth;
 use crate::token::TokenFacts;
-use api::edge_router::{AgentReport, Intent, IntentAct};
+use api::edge_router::{AgentReport, IntentAct};
 use api::reasons::{self, types};
-use api::{EdgeRouterStatus, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-
-/// A plan being drafted.
-pub(super) struct Draft {
-    steps: Vec<Step>,
-    status: EdgeRouterStatus,
-    conditions: Conditions,
-    requeue: Option<SignedDuration>,
-    watch_closely: bool,
-    agent: Option<AgentReport>,
-    /// Leave Ready as it is.
-    keep: bool,
-    wanted_name: String,
-    secret_name: String,
-}
+use k8s_openapi::jiff::SignedDuration;
 
 impl Draft {
-    pub(super) fn new(facts: &Facts) -> Self {
-        let mut status = facts.object.status.clone().unwrap_or_default();
-        let generation = facts.object.metadata.generation;
-        let conditions = Conditions::new(&status.conditions, generation, facts.now);
-        status.observed_generation = generation;
-        let agent = status.agent.take();
-        let name = facts.object.metadata.name.as_deref().unwrap_or_default();
-        Self {
-            steps: Vec::new(),
-            status,
-            conditions,
-            requeue: None,
-            watch_closely: false,
-            agent,
-            keep: false,
-            wanted_name: super::wanted_name(facts.object),
-            secret_name: names::enrollment_secret(name),
-        }
-    }
-
-    pub(super) fn step(&mut self, step: Step) {
-        if let Step::RecordIntent {
-            intent,
-            re_enrollment,
-        } = &step
-        {
-            self.status.intent = Some(intent.clone());
-            if *re_enrollment {
-                self.status.last_re_enrollment = Some(intent.recorded_at.clone());
-            }
-        }
-        self.steps.push(step);
-    }
-
-    pub(super) fn look_again(&mut self, after: SignedDuration) {
-        self.requeue = Some(self.requeue.map_or(after, |have| have.min(after)));
-    }
-
-    pub(super) fn recorded_id(&self) -> Option<String> {
-        self.status.id.clone()
-    }
-
-    /// A re-enrollment that was recorded and not seen to be done.
-    pub(super) fn pending_re_enrollment(&self) -> Option<&Intent> {
-        let intent = self.status.intent.as_ref();
-        intent.filter(|intent| intent.act == IntentAct::ReEnroll)
-    }
-
-    /// For how long a creation that was recorded, and not seen to be done, may
-    /// still be carried out; `None` where there is none.
-    pub(super) fn creation_may_come(&self, now: Timestamp) -> Option<SignedDuration> {
-        let intent = self.status.intent.as_ref();
-        let intent = intent.filter(|intent| intent.act == IntentAct::Create)?;
-        let left = LATE_COMMIT.saturating_sub(now.duration_since(intent.recorded_at.0));
-        left.is_positive().then_some(left)
-    }
-
-    pub(super) fn forget_intent(&mut self) {
-        self.status.intent = None;
-    }
-
-    /// What was recorded no longer holds: the network or the router is another.
-    pub(super) fn forget_registration(&mut self) {
-        self.status.id = None;
-        self.status.network_identity = None;
-        self.status.fingerprint = None;
-        self.status.certificate_expiry = None;
-        self.status.online_pod = None;
-        self.status.token_expiry = None;
-    }
-
     pub(super) fn not_registered(mut self, problem: Problem) -> Self {
         self.conditions.set(
             types::REGISTERED,
@@ -381,112 +294,6 @@ impl Draft {
         self.watch_closely = true;
         self
     }
-
-    fn now(&self) -> Timestamp {
-        self.conditions.now()
-    }
-
-    /// The plan of an object that is paused: no step, and Ready as it would be.
-    pub(super) fn paused(mut self, deleting: bool) -> Plan {
-        summarize(&mut self.conditions);
-        if deleting {
-            let message = "its deletion waits while spec.paused is set: nothing is written, here or on the network";
-            self.conditions
-                .set(types::READY, Truth::False, reasons::PAUSED, message);
-        } else if let Some(ready) = self.conditions.get(types::READY).cloned() {
-            let message = format!(
-                "paused by spec.paused, nothing is written; {}",
-                ready.message
-            );
-            self.conditions
-                .set(types::READY, Truth::of(&ready), reasons::PAUSED, message);
-        }
-        self.status.conditions = self.conditions.into_vec();
-        Plan {
-            steps: Vec::new(),
-            status: self.status,
-            requeue: None,
-            watch_closely: false,
-        }
-    }
-
-    /// The finished plan. Ready says the first thing that is missing.
-    pub(super) fn finish(mut self) -> Plan {
-        if !self.conditions.was_set(types::READY) && !self.keep {
-            summarize(&mut self.conditions);
-        }
-        if !self.conditions.is_true(types::REGISTERED) {
-            self.look_again(UNREGISTERED);
-        }
-        self.status.conditions = self.conditions.into_vec();
-        Plan {
-            steps: self.steps,
-            status: self.status,
-            requeue: self.requeue,
-            watch_closely: self.watch_closely,
-        }
-    }
-}
-
-/// Ready is the first of the others that does not hold.
-fn summarize(conditions: &mut Conditions) {
-    for type_ in [types::REGISTERED, types::ENROLLED, types::ONLINE] {
-        let Some(condition) = conditions.get(type_).cloned() else {
-            conditions.set(
-                types::READY,
-                Truth::False,
-                reasons::PENDING,
-                "not looked at yet",
-            );
-            return;
-        };
-        // Without a credential nobody can tell whether it is online; the
-        // identity is then all that there is to wait for.
-        let unknown = type_ == types::ONLINE && condition.reason == reasons::UNKNOWN;
-        if condition.status != Truth::True.as_str() && !unknown {
-            conditions.set(
-                types::READY,
-                Truth::False,
-                &condition.reason,
-                condition.message,
-            );
-            return;
-        }
-    }
-    conditions.set(
-        types::READY,
-        Truth::True,
-        reasons::READY,
-        "the router does its work",
-    );
-}
-
-/// The status to write when a step failed.
-pub fn after_failure(
-    plan: &Plan,
-    failed: &Step,
-    problem: &Problem,
-    generation: Option<i64>,
-    now: Timestamp,
-) -> EdgeRouterStatus {
-    let mut status = plan.status.clone();
-    let mut conditions = Conditions::new(&status.conditions, generation, now);
-    if matches!(failed, Step::Create(_) | Step::Claim { .. }) {
-        conditions.set(
-            types::REGISTERED,
-            Truth::False,
-            problem.reason,
-            problem.message.clone(),
-        );
-    }
-    conditions.set(
-        types::READY,
-        Truth::False,
-        problem.reason,
-        problem.message.clone(),
-    );
-    status.conditions = conditions.into_vec();
-    status
 }
 
 /// The constant for a reason that an agent gave; anything else is a refusal.

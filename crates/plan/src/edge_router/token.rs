@@ -1,6 +1,6 @@
 //! When a token is given, taken away or asked for anew.
 
-use super::status::Draft;
+use super::draft::Draft;
 use super::{
     CHURN_LIMIT, Entity, Facts, LATE_COMMIT, Problem, RE_ENROLL_INTERVAL, SecretFacts, Step,
     TokenSource, View,

@@ -2,9 +2,12 @@
 //! that it was put back.
 
 use super::applied::{ANNOTATION_APPLIED, Difference, differences};
+use super::extra::Kind;
 use super::{Facts, Step};
-use kube::Resource;
-use kube::core::ObjectMeta;
+use api::reasons::types;
+use api::{ZitiRouterStatus, names};
+use kube::core::{DynamicObject, ObjectMeta};
+use kube::{Resource, ResourceExt};
 use serde::Serialize;
 
 /// What a step puts back: `None` where it carries out a new wish, or builds.
@@ -43,8 +46,32 @@ pub fn told(facts: &Facts<'_>, step: &Step) -> Option<String> {
             let known = !facts.pods.is_empty();
             changed(set.as_ref(), &facts.stateful_sets, known)
         }
+        Step::ApplyExtra(kind, extra) => {
+            let of_kind = facts.extras.iter();
+            let of_kind = of_kind.filter(|actual| Kind::of(actual).as_ref() == Some(kind));
+            let known = was_built(facts, status, extra);
+            put_back(kind.kind, extra.as_ref(), of_kind, known)
+        }
         _ => None,
     }
+}
+
+/// Whether an object beside the workload had been made. It comes last, so that
+/// nothing else shows it: the last reconcile carried out all of its steps, and
+/// the member that it is for, if it is for one, is no new one.
+fn was_built(facts: &Facts<'_>, status: &ZitiRouterStatus, extra: &DynamicObject) -> bool {
+    let says = |type_: &str| {
+        let mut conditions = status.conditions.iter();
+        conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
+    };
+    let member_is_known = extra
+        .labels()
+        .get(names::LABEL_MEMBER)
+        .is_none_or(|member| {
+            let mut known = facts.edge_routers.iter();
+            known.any(|er| er.metadata.name.as_ref() == Some(member))
+        });
+    says(types::READY) && !says(types::DEGRADED) && member_is_known
 }
 
 /// `was_there`: whether something else shows that the object had been made.
@@ -53,10 +80,17 @@ fn changed<K: Resource<DynamicType = ()> + Serialize>(
     actual: &[K],
     was_there: bool,
 ) -> Option<String> {
-    let (kind, name) = (K::kind(&()), wanted.meta().name.as_deref()?);
-    let known = actual
-        .iter()
-        .find(|known| known.meta().name.as_deref() == Some(name));
+    put_back(&K::kind(&()), wanted, actual.iter(), was_there)
+}
+
+fn put_back<'a, K: Resource + Serialize + 'a>(
+    kind: &str,
+    wanted: &K,
+    mut actual: impl Iterator<Item = &'a K>,
+    was_there: bool,
+) -> Option<String> {
+    let name = wanted.meta().name.as_deref()?;
+    let known = actual.find(|known| known.meta().name.as_deref() == Some(name));
     let Some(known) = known else {
         return was_there.then(|| format!("made {kind} {name} again, which somebody had deleted"));
     };
