@@ -54,11 +54,9 @@ fn a_router_of_the_helm_chart_is_taken_over_with_its_id_its_address_and_its_volu
         ensure!(status.last_re_enrollment.is_none(), "it was re-enrolled");
         let agent = status.agent.context("its pod has not reported")?;
         ensure!(agent.fingerprint == after.fingerprint, "{agent:?}");
-        let row = stage
-            .ziti
-            .management
-            .get(&format!("/edge-routers/{}", after.id), &[]);
-        let row = row.await.context("reading the router")?;
+        let path = format!("/edge-routers/{}", after.id);
+        let row = stage.ziti.management.get(&path, &[]).await;
+        let row = row.context("reading the router")?;
         let told = row["supportedProtocols"].to_string();
         ensure!(
             told.contains(&format!("{old_name}:3022")),

@@ -27,6 +27,9 @@ pub struct Archive {
     pub size: u64,
 }
 
+/// Where programs are found in every image.
+const PATH: &str = "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin";
+
 /// An image about to be made.
 #[derive(Debug)]
 pub(super) struct Image {
@@ -64,7 +67,7 @@ impl Image {
 
     fn key(&self) -> Result<String> {
         let mut context = digest::Context::new(&digest::SHA256);
-        let facts = json!([self.repository, self.tag, self.entrypoint, self.user]);
+        let facts = json!([self.repository, self.tag, self.entrypoint, self.user, PATH]);
         context.update(facts.to_string().as_bytes());
         for layer in &self.layers {
             layer.key(&mut context)?;
@@ -89,7 +92,7 @@ impl Image {
             "config": {
                 "Entrypoint": self.entrypoint,
                 "User": self.user,
-                "Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/bin"],
+                "Env": [PATH],
                 "WorkingDir": "/",
             },
             "rootfs": {"type": "layers", "diff_ids": digests},
