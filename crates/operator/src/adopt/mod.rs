@@ -2,10 +2,12 @@
 //! chart deployed becomes a ZitiRouter, with its id, its policies, its identity
 //! and its volume.
 //!
-//! [`release`] reads what runs today, from Kubernetes and from Ziti; [`script`]
-//! makes of it, without a client, a shell script for a person to read and run.
+//! [`release`] reads what runs today, from Kubernetes; [`objects`] makes of it,
+//! without a client, what it becomes, and [`script`] a shell script for a person to
+//! read and run.
 //! Nothing is changed here. `main` calls [`run`].
 
+mod objects;
 mod release;
 mod script;
 
@@ -22,8 +24,8 @@ use std::io::Write;
 #[command(
     after_help = "The script goes to standard output; nothing is changed until you run it. Read it first:\n  \
 ziti-operator adopt my-router -n ziti --network my-network > adopt.sh\n  sh adopt.sh\n\nThe router is offline from the moment \
-when its old pod stops until the new one has started. It is not enrolled anew: its id, its certificate and the policies that \
-name it stay."
+when its old pod stops until the new one has started. It is not enrolled anew: its id, its key, the policies that name it \
+and the address that it advertises stay."
 )]
 pub(crate) struct AdoptArgs {
     /// The Deployment that runs the router.

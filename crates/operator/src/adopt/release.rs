@@ -3,11 +3,12 @@
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, PersistentVolume, PersistentVolumeClaim, PodSpec, ResourceRequirements,
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, PodSpec, ResourceRequirements, Service,
 };
-use kube::api::Api;
+use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use serde_json::Value;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// A router as it is deployed today.
 #[derive(Clone, Debug)]
@@ -20,6 +21,12 @@ pub(super) struct Release {
     pub(super) claim: String,
     pub(super) volume: Volume,
     pub(super) config: Config,
+    /// Whether the pod is on the network of its node.
+    pub(super) host_network: bool,
+    /// What of the pod a ZitiRouter has under the same names in `spec.pod`.
+    pub(super) pod: Map<String, Value>,
+    /// Services that lead to the pod.
+    pub(super) services: Vec<String>,
 }
 
 /// The volume with the identity.
@@ -34,11 +41,31 @@ pub(super) struct Volume {
 /// What of the router's configuration matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Config {
-    pub(super) edge_port: Option<u16>,
+    pub(super) edge: Listener,
+    /// The first listener for links, if there is one.
+    pub(super) link: Option<Listener>,
+    /// Further listeners, which are not taken over.
+    pub(super) more: usize,
     /// `None` where it has no tunnel.
-    pub(super) tunnel_mode: Option<String>,
+    pub(super) tunnel: Option<Tunnel>,
     pub(super) dns: Vec<String>,
     pub(super) ip: Vec<String>,
+}
+
+/// A listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listener {
+    pub(super) port: Option<u16>,
+    /// Host and port, as others are told.
+    pub(super) advertise: Option<(String, u16)>,
+}
+
+/// The tunnel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tunnel {
+    pub(super) mode: String,
+    /// Its other options, as the router has them.
+    pub(super) options: Map<String, Value>,
 }
 
 /// Read everything about a Deployment.
@@ -48,12 +75,15 @@ pub(super) async fn read(client: &Client, namespace: &str, name: &str) -> Result
         .get(name)
         .await
         .with_context(|| format!("reading Deployment {namespace}/{name}"))?;
-    let spec = deployment.spec.unwrap_or_default();
-    let pod = spec.template.spec.unwrap_or_default();
+    let template = deployment.spec.unwrap_or_default().template;
+    let labels = template.metadata.and_then(|metadata| metadata.labels);
+    let services = services(client, namespace, &labels.unwrap_or_default()).await?;
+    let pod = template.spec.unwrap_or_default();
     let claim = claim_of(&pod).with_context(|| {
         format!("Deployment {name} has no PersistentVolumeClaim, so there is no identity to take over: use a new ZitiRouter")
     })?;
     let config = config(client, namespace, name, &pod).await?;
+    let (host_network, options) = (pod.host_network == Some(true), options(&pod)?);
     let container = pod.containers.into_iter().next();
     Ok(Release {
         namespace: namespace.to_owned(),
@@ -65,7 +95,49 @@ pub(super) async fn read(client: &Client, namespace: &str, name: &str) -> Result
         volume: volume(client, namespace, &claim).await?,
         claim,
         config,
+        host_network,
+        pod: options,
+        services,
     })
+}
+
+/// The options of a pod that are under `spec.pod` of a ZitiRouter as they are.
+fn options(pod: &PodSpec) -> Result<Map<String, Value>> {
+    const SAME: [&str; 5] = [
+        "affinity",
+        "imagePullSecrets",
+        "nodeSelector",
+        "priorityClassName",
+        "tolerations",
+    ];
+    let said = serde_json::to_value(pod).context("reading the pod's template")?;
+    let is_same = |key: &str, value: &Value| SAME.contains(&key) && !value.is_null();
+    let said = said.as_object().cloned().unwrap_or_default().into_iter();
+    Ok(said.filter(|(key, value)| is_same(key, value)).collect())
+}
+
+/// The Services that lead to pods with these labels.
+async fn services(
+    client: &Client,
+    namespace: &str,
+    labels: &BTreeMap<String, String>,
+) -> Result<Vec<String>> {
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let listed = services.list(&ListParams::default()).await;
+    let listed =
+        listed.with_context(|| format!("listing the Services of namespace {namespace}"))?;
+    let leads = |service: &Service| {
+        let selector = service
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.selector.as_ref());
+        selector.is_some_and(|selector| {
+            let mut wanted = selector.iter();
+            !selector.is_empty() && wanted.all(|(key, value)| labels.get(key) == Some(value))
+        })
+    };
+    let leading = listed.items.iter().filter(|service| leads(service));
+    Ok(leading.map(ResourceExt::name_any).collect())
 }
 
 fn claim_of(pod: &PodSpec) -> Option<String> {
@@ -125,32 +197,59 @@ async fn config(client: &Client, namespace: &str, name: &str, pod: &PodSpec) -> 
 }
 
 fn parse(config: &Value) -> Result<Config> {
-    let listeners = config["listeners"].as_array().cloned().unwrap_or_default();
-    let bound = |binding: &str| {
-        listeners
-            .iter()
-            .find(|listener| listener["binding"] == binding)
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let (listeners, links) = (
+        list(&config["listeners"]),
+        list(&config["link"]["listeners"]),
+    );
+    let bound = |binding: &'static str| {
+        let bound = move |listener: &&Value| listener["binding"] == binding;
+        listeners.iter().filter(bound)
     };
-    let port = bound("edge").and_then(|edge| edge["address"].as_str()?.rsplit(':').next());
-    let port = port.map(str::parse).transpose();
     let csr = match &config["edge"]["csr"] {
         Value::Null => &config["csr"],
         csr => csr,
     };
     let names = |key: &str| {
-        let list = csr["sans"][key].as_array().cloned().unwrap_or_default();
+        let list = list(&csr["sans"][key]);
         let texts = list.iter().filter_map(Value::as_str).map(str::to_owned);
         texts.collect::<Vec<_>>()
     };
+    let edge = bound("edge").next();
+    let edge = edge.map(|edge| listener(&edge["address"], &edge["options"]["advertise"]));
+    let link = links.first();
+    let link = link.map(|link| listener(&link["bind"], &link["advertise"]));
     Ok(Config {
-        edge_port: port.context("the edge listener's address has no port")?,
-        tunnel_mode: bound("tunnel").map(|tunnel| {
+        edge: edge.transpose()?.unwrap_or_default(),
+        link: link.transpose()?,
+        more: bound("edge").skip(1).count() + links.len().saturating_sub(1),
+        tunnel: bound("tunnel").next().map(|tunnel| {
+            let mut options = tunnel["options"].as_object().cloned().unwrap_or_default();
+            let mode = options.remove("mode");
             // As the router itself has it.
-            let mode = tunnel["options"]["mode"].as_str();
-            mode.unwrap_or("tproxy").to_owned()
+            let mode = mode.as_ref().and_then(Value::as_str).unwrap_or("tproxy");
+            let mode = mode.to_owned();
+            Tunnel { mode, options }
         }),
         dns: names("dns"),
         ip: names("ip"),
+    })
+}
+
+/// `address` is `tls:0.0.0.0:3022`; `advertise` is a host and a port, with or
+/// without a protocol.
+fn listener(address: &Value, advertise: &Value) -> Result<Listener> {
+    let port = |text: &str| text.rsplit(':').next().map(str::parse).transpose();
+    let bound = address.as_str().map(port).transpose();
+    let bound =
+        bound.with_context(|| format!("the address {address} of a listener has no port"))?;
+    let told = advertise.as_str().and_then(|text| {
+        let (host, port) = text.strip_prefix("tls:").unwrap_or(text).rsplit_once(':')?;
+        Some((host.to_owned(), port.parse().ok()?))
+    });
+    Ok(Listener {
+        port: bound.flatten(),
+        advertise: told,
     })
 }
 
@@ -160,18 +259,32 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn port_mode_and_names_are_read_from_the_configuration() {
+    fn listeners_tunnel_and_names_are_read_from_the_configuration() {
         let config = json!({"v": 3, "identity": {}, "listeners": [
-            {"binding": "edge", "address": "tls:0.0.0.0:3023"},
-            {"binding": "tunnel", "options": {"mode": "host"}},
-        ], "edge": {"csr": {"sans": {"dns": ["a"], "ip": ["192.0.2.1"], "uri": []}}}});
+            {"binding": "edge", "address": "tls:0.0.0.0:3023", "options": {"advertise": "edge.example.com:443"}},
+            {"binding": "edge", "address": "wss:0.0.0.0:3024", "options": {"advertise": "wss.example.com:443"}},
+            {"binding": "tunnel", "options": {"mode": "proxy", "services": ["web:8080"]}},
+        ], "link": {"listeners": [
+            {"binding": "transport", "bind": "tls:0.0.0.0:3023", "advertise": "tls:link.example.com:443"},
+        ]}, "edge": {"csr": {"sans": {"dns": ["a"], "ip": ["192.0.2.1"], "uri": []}}}});
+        let listener = |host: &str| Listener {
+            port: Some(3023),
+            advertise: Some((host.to_owned(), 443)),
+        };
         let expected = Config {
-            edge_port: Some(3023),
-            tunnel_mode: Some("host".to_owned()),
+            edge: listener("edge.example.com"),
+            link: Some(listener("link.example.com")),
+            more: 1,
+            tunnel: Some(Tunnel {
+                mode: "proxy".to_owned(),
+                options: serde_json::from_value(json!({"services": ["web:8080"]})).unwrap(),
+            }),
             dns: vec!["a".to_owned()],
             ip: vec!["192.0.2.1".to_owned()],
         };
         assert_eq!(parse(&config).unwrap(), expected);
         assert_eq!(parse(&json!({"v": 3})).unwrap(), Config::default());
+        let broken = json!({"listeners": [{"binding": "edge", "address": "tls:0.0.0.0:x"}]});
+        assert!(parse(&broken).is_err());
     }
 }

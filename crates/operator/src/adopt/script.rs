@@ -1,22 +1,20 @@
-//! The steps of a takeover, as a shell script. Pure: facts in, text out.
+//! The steps of a takeover, as a shell script. Pure: facts in, text out. What the
+//! steps apply is in [`super::objects`].
 //!
 //! The order matters. The registration is taken over first, while the router
 //! runs, so that nobody mistakes it for one without an owner. The volume's claim
 //! is there before the ZitiRouter is: a member without a volume counts as one
-//! that has lost its identity.
+//! that has lost its identity. And the ZitiRouter is tried before anything is
+//! stopped.
 
+use super::objects::Parts;
 use super::release::Release;
 use anyhow::{Context, Result, ensure};
 use api::names;
-use api::router::TunnelMode;
-use plan::set::member::{claim_name, labels};
-use plan::set::service::host;
-use serde_json::{Map, Value, json};
+use plan::set::member::claim_name;
+use serde_json::{Value, json};
 use std::fmt::Write;
 use ziti::management::EdgeRouterEntity;
-
-/// The edge port of a ZitiRouter that names none.
-const EDGE_PORT: u16 = 3022;
 
 /// What the router becomes.
 pub(super) struct Target {
@@ -31,15 +29,8 @@ pub(super) fn script(
     target: &Target,
 ) -> Result<String> {
     let member = format!("{}-0", target.name);
-    sound(release, router, &member)?;
-    let mode = mode(release, router)?;
-    let parts = Parts {
-        release,
-        router,
-        target,
-        member: &member,
-        mode,
-    };
+    sound(router)?;
+    let parts = Parts::new(release, router, target, &member)?;
     let (ns, volume) = (&release.namespace, &release.volume.name);
     let (deployment, claim) = (&release.deployment, &release.claim);
     let (new_claim, set) = (claim_name(&member), &target.name);
@@ -48,14 +39,21 @@ pub(super) fn script(
     line("#!/bin/sh".to_owned())?;
     line(format!(
         "# Takes router {:?} (id {}) from Deployment {ns}/{deployment} over into ZitiRouter {ns}/{set}.\n\
-         # It keeps its id, its certificate, its policies and its volume.",
+         # It keeps its id, its key, its policies and its volume.",
         router.name, router.id
     ))?;
     for note in parts.notes() {
         line(format!("# Note: {note}"))?;
     }
     line("set -eu\n".to_owned())?;
-    line("# 1. The volume outlives its claim.".to_owned())?;
+    line(format!(
+        "zitirouter() {{\n{}\n}}\n",
+        heredoc("cat", &parts.zitirouter()?)?
+    ))?;
+    line("# 1. What is to be is tried first, and the volume outlives its claim.".to_owned())?;
+    line(format!(
+        "zitirouter | kubectl apply -n {ns} --dry-run=server -f -"
+    ))?;
     line(format!(
         "kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"Retain\"}}}}'\n"
     ))?;
@@ -73,32 +71,59 @@ pub(super) fn script(
     line(format!(
         "kubectl patch pv {volume} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef\"}}]'\n"
     ))?;
-    line("# 5. It becomes the new member's.".to_owned())?;
+    line(
+        "# 5. It becomes the new member's, and so do the Services that led to the old pod."
+            .to_owned(),
+    )?;
     line(apply(ns, &parts.claim(&new_claim))?)?;
     line(format!(
-        "kubectl wait -n {ns} pvc/{new_claim} --for=jsonpath='{{.status.phase}}'=Bound --timeout=2m\n"
+        "kubectl wait -n {ns} pvc/{new_claim} --for=jsonpath='{{.status.phase}}'=Bound --timeout=2m"
     ))?;
-    line("# 6. The router starts again, on the identity that is on the volume.".to_owned())?;
-    line(apply(ns, &parts.zitirouter())?)?;
+    // By what the operator's own Service finds the pod.
+    let selector = json!({"statefulset.kubernetes.io/pod-name": member});
+    let patch = json!([{"op": "replace", "path": "/spec/selector", "value": selector}]);
+    for service in &release.services {
+        line(format!(
+            "kubectl patch -n {ns} service/{service} --type=json -p '{patch}'"
+        ))?;
+    }
+    line("\n# 6. The router starts again, on the identity that is on the volume.".to_owned())?;
+    line(format!("zitirouter | kubectl apply -n {ns} -f -"))?;
     line(format!(
         "kubectl wait -n {ns} zitirouter/{set} --for=condition=Ready --timeout=5m\n"
     ))?;
-    line(format!(
-        "# 7. When nobody dials the old Services any more, remove what the chart made:\n\
-         #    helm uninstall {deployment} -n {ns}"
-    ))?;
-    if release.volume.reclaim_policy != "Retain" {
-        line(format!(
-            "#    and, for the volume to go with its claim as it would have:\n\
-             #    kubectl patch pv {volume} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"{}\"}}}}'",
-            release.volume.reclaim_policy
-        ))?;
-    }
+    line(farewell(release, &parts))?;
     Ok(out)
 }
 
+/// What is left to do by hand, in comments.
+fn farewell(release: &Release, parts: &Parts) -> String {
+    let (ns, deployment) = (&release.namespace, &release.deployment);
+    let mut out = String::from("# 7. Later, remove what the chart made.");
+    if parts.keeps_names() {
+        let service = parts.service_host();
+        let _ = write!(
+            out,
+            " Its Services and Ingresses go with it, so first lead the advertised\n\
+             #    names to Service {service} by other ways (spec.edge.expose makes them), or take spec.edge.advertise\n\
+             #    and spec.link.advertise out: the router then tells the network {service}, and renews its certificate.\n\
+             #    No `helm upgrade` meanwhile: it would lead the Services back and start the old pod."
+        );
+    }
+    let _ = write!(out, "\n#    helm uninstall {deployment} -n {ns}");
+    if release.volume.reclaim_policy != "Retain" {
+        let _ = write!(
+            out,
+            "\n#    and, for the volume to go with its claim as it would have:\n\
+             #    kubectl patch pv {} -p '{{\"spec\":{{\"persistentVolumeReclaimPolicy\":\"{}\"}}}}'",
+            release.volume.name, release.volume.reclaim_policy
+        );
+    }
+    out
+}
+
 /// What must hold before a router can be taken over without enrolling it anew.
-fn sound(release: &Release, router: &EdgeRouterEntity, member: &str) -> Result<()> {
+fn sound(router: &EdgeRouterEntity) -> Result<()> {
     let name = &router.name;
     ensure!(
         router.is_verified,
@@ -113,193 +138,22 @@ fn sound(release: &Release, router: &EdgeRouterEntity, member: &str) -> Result<(
         router.id,
         owner.unwrap_or_default()
     );
-    let host = host(member, &release.namespace);
-    let mut dns = release.config.dns.clone();
-    if !dns.contains(&host) {
-        dns.push(host.clone());
-        anyhow::bail!(
-            "the router's certificate does not hold {host}, under which the new member is reached, and Ziti starts no router \
-             that advertises a name which is not in its certificate. Let the router as it is renew its certificate with that \
-             name first, and call this again:\n  helm upgrade {} openziti/ziti-router -n {} --reuse-values --set 'csr.sans.dns={{{}}}'\n\
-             The chart restarts the router with --extend, which renews the certificate; its id stays",
-            release.deployment,
-            release.namespace,
-            dns.join(",")
-        );
-    }
     Ok(())
 }
 
-/// The tunnel's mode. It must agree with what the network permits: taking that
-/// away destroys the router's identity for services.
-fn mode(release: &Release, router: &EdgeRouterEntity) -> Result<String> {
-    let mode = match &release.config.tunnel_mode {
-        Some(mode) => mode.clone(),
-        None if router.is_tunneler_enabled => "host".to_owned(),
-        None => "none".to_owned(),
-    };
-    serde_json::from_value::<TunnelMode>(mode.clone().into()).with_context(|| {
-        format!(
-            "the router runs in tunnel mode {mode}, which this version of the API does not have"
-        )
-    })?;
-    Ok(mode)
-}
-
 fn apply(namespace: &str, object: &Value) -> Result<String> {
+    heredoc(&format!("kubectl apply -n {namespace} -f -"), object)
+}
+
+/// A command that is given an object.
+fn heredoc(command: &str, object: &Value) -> Result<String> {
     let text = serde_saphyr::to_string(object).context("writing an object as YAML")?;
-    Ok(format!(
-        "kubectl apply -n {namespace} -f - <<'EOF'\n{}\nEOF",
-        text.trim_end()
-    ))
-}
-
-/// The objects.
-struct Parts<'a> {
-    release: &'a Release,
-    router: &'a EdgeRouterEntity,
-    target: &'a Target,
-    member: &'a str,
-    mode: String,
-}
-
-impl Parts<'_> {
-    fn version() -> String {
-        format!("{}/{}", api::GROUP, api::VERSION)
-    }
-
-    /// What of the router's registration the new objects repeat, so that nothing
-    /// of it changes: policies go by it.
-    fn registration(&self) -> Map<String, Value> {
-        let mut spec = Map::new();
-        spec.insert(
-            "networkRef".to_owned(),
-            json!({"name": self.target.network}),
-        );
-        spec.insert("adoptionPolicy".to_owned(), "ByName".into());
-        if !self.router.role_attributes.is_empty() {
-            let attributes = self.router.role_attributes.clone();
-            spec.insert("roleAttributes".to_owned(), attributes.into());
-        }
-        if self.router.cost != 0 {
-            spec.insert("cost".to_owned(), self.router.cost.into());
-        }
-        if self.router.no_traversal {
-            spec.insert("noTraversal".to_owned(), true.into());
-        }
-        spec
-    }
-
-    fn edge_router(&self) -> Value {
-        let mut labels = labels(&self.target.name);
-        labels.insert(names::LABEL_MEMBER.to_owned(), self.member.to_owned());
-        let mut spec = self.registration();
-        spec.insert("name".to_owned(), self.router.name.clone().into());
-        spec.insert("tunnelerEnabled".to_owned(), (self.mode != "none").into());
-        json!({
-            "apiVersion": Self::version(), "kind": "EdgeRouter",
-            "metadata": {"name": self.member, "namespace": self.release.namespace, "labels": labels},
-            "spec": spec,
-        })
-    }
-
-    fn claim(&self, name: &str) -> Value {
-        let volume = &self.release.volume;
-        json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {
-                "name": name, "namespace": self.release.namespace,
-                "labels": labels(&self.target.name),
-            },
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                // None is another thing than none given.
-                "storageClassName": volume.class.as_deref().unwrap_or_default(),
-                "volumeName": volume.name,
-                "resources": {"requests": {"storage": volume.size}},
-            },
-        })
-    }
-
-    fn zitirouter(&self) -> Value {
-        let release = self.release;
-        let mut spec = self.registration();
-        spec.insert("replicas".to_owned(), 1.into());
-        spec.insert("tunnel".to_owned(), json!({"mode": self.mode}));
-        if let Some(port) = release.config.edge_port.filter(|port| *port != EDGE_PORT) {
-            spec.insert("edge".to_owned(), json!({"port": port}));
-        }
-        if let Some(image) = &release.image {
-            spec.insert("image".to_owned(), image.clone().into());
-        }
-        if let Some(resources) = &release.resources {
-            let resources = serde_json::to_value(resources).unwrap_or_default();
-            if resources.as_object().is_some_and(|map| !map.is_empty()) {
-                spec.insert("resources".to_owned(), resources);
-            }
-        }
-        let own = [
-            host(self.member, &release.namespace),
-            "localhost".to_owned(),
-        ];
-        let mut sans = Map::new();
-        let keep = |names: &[String], own: &[String]| -> Vec<String> {
-            names
-                .iter()
-                .filter(|name| !own.contains(name))
-                .cloned()
-                .collect()
-        };
-        let dns = keep(&release.config.dns, &own);
-        let ip = keep(&release.config.ip, &["127.0.0.1".to_owned()]);
-        if !dns.is_empty() {
-            sans.insert("dns".to_owned(), dns.into());
-        }
-        if !ip.is_empty() {
-            sans.insert("ip".to_owned(), ip.into());
-        }
-        if !sans.is_empty() {
-            spec.insert("csr".to_owned(), json!({"sans": sans}));
-        }
-        let mut claim = json!({"size": release.volume.size});
-        if let Some(class) = &release.volume.class {
-            claim["storageClassName"] = class.clone().into();
-        }
-        spec.insert(
-            "identityStorage".to_owned(),
-            json!({"persistentVolumeClaim": claim}),
-        );
-        json!({
-            "apiVersion": Self::version(), "kind": "ZitiRouter",
-            "metadata": {"name": self.target.name, "namespace": release.namespace},
-            "spec": spec,
-        })
-    }
-
-    /// What the reader should know beforehand.
-    fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if !self.router.is_online {
-            notes.push("the network does not see the router online now".to_owned());
-        }
-        if !self.router.tags.is_empty() {
-            let keys: Vec<&String> = self.router.tags.keys().collect();
-            // As a list of quoted strings: whoever named them may not write here.
-            notes.push(format!(
-                "its tags {keys:?} are replaced by the operator's own"
-            ));
-        }
-        notes.push(format!(
-            "clients learn the new address {} from the network; what dials the chart's Services by name must follow",
-            host(self.member, &self.release.namespace)
-        ));
-        notes
-    }
+    Ok(format!("{command} <<'EOF'\n{}\nEOF", text.trim_end()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::release::{Config, Volume};
+    use super::super::release::{Config, Listener, Tunnel, Volume};
     use super::*;
 
     fn release() -> Release {
@@ -319,6 +173,9 @@ mod tests {
                 dns: vec!["edge-0.ziti.svc".to_owned()],
                 ..Config::default()
             },
+            host_network: false,
+            pod: serde_json::Map::new(),
+            services: vec!["legacy-edge".to_owned()],
         }
     }
 
@@ -353,7 +210,12 @@ mod tests {
                 }
             }
         }
-        let ours = |line: &&str| line.starts_with("kubectl ") || *line == "set -eu";
+        let ours = |line: &&str| {
+            let known = ["set -eu", "zitirouter() {", "cat <<'EOF'", "}"];
+            known.contains(line)
+                || line.starts_with("kubectl ")
+                || line.starts_with("zitirouter | kubectl apply ")
+        };
         assert!(commands.iter().all(ours), "{commands:#?}");
         assert!(!inside);
     }
@@ -368,16 +230,118 @@ mod tests {
         assert!(told.contains("never been enrolled"), "{told}");
         let told = refused(&release(), json!({"tags": {names::TAG_NAME: "other"}}));
         assert!(told.contains("belongs to EdgeRouter other"), "{told}");
-        let mut elsewhere = release();
-        elsewhere.config.dns = vec!["old".to_owned()];
-        let told = refused(&elsewhere, json!({}));
-        assert!(
-            told.contains("csr.sans.dns={old,edge-0.ziti.svc}"),
-            "{told}"
-        );
         let mut unknown = release();
-        unknown.config.tunnel_mode = Some("teleport".to_owned());
-        let told = refused(&unknown, json!({}));
+        let mut tunnel = |mode: &str| {
+            unknown.config.tunnel = Some(Tunnel {
+                mode: mode.to_owned(),
+                ..Tunnel::default()
+            });
+            refused(&unknown, json!({}))
+        };
+        let told = tunnel("teleport");
         assert!(told.contains("tunnel mode teleport"), "{told}");
+        let told = tunnel("proxy");
+        assert!(told.contains("lists no services"), "{told}");
+    }
+
+    /// The spec of the ZitiRouter, and what stands in the comments.
+    fn read(release: &Release) -> (Value, String) {
+        let script = script(release, &router(&json!({})), &target()).unwrap();
+        let object = script.split("cat <<'EOF'\n").nth(1).unwrap();
+        let object = object.split("\nEOF").next().unwrap();
+        let object: Value = serde_saphyr::from_str(object).unwrap();
+        serde_json::from_value::<api::ZitiRouter>(object.clone()).unwrap();
+        let comments = script.lines().filter(|line| line.starts_with('#'));
+        (
+            object["spec"].clone(),
+            comments.collect::<Vec<_>>().join("\n"),
+        )
+    }
+
+    fn listener(port: u16, host: &str, advertised: u16) -> Listener {
+        Listener {
+            port: Some(port),
+            advertise: Some((host.to_owned(), advertised)),
+        }
+    }
+
+    #[test]
+    fn the_advertised_names_are_kept_and_the_services_lead_to_the_new_pod() {
+        let mut release = release();
+        release.config.edge = listener(3022, "legacy-edge.ziti.svc", 443);
+        release.config.link = Some(listener(3022, "links.example.com", 443));
+        let (spec, comments) = read(&release);
+        assert_eq!(
+            spec["edge"],
+            json!({"advertise": {"host": "legacy-edge.ziti.svc", "port": 443}})
+        );
+        assert_eq!(
+            spec["link"],
+            json!({"port": 3022, "advertise": {"host": "links.example.com", "port": 443}})
+        );
+        assert!(comments.contains("goes on advertising"), "{comments}");
+        assert!(!comments.contains("certificate lacks"), "{comments}");
+        let script = script(&release, &router(&json!({})), &target()).unwrap();
+        let patch = r#"kubectl patch -n ziti service/legacy-edge --type=json -p '[{"op":"replace","path":"/spec/selector","value":{"statefulset.kubernetes.io/pod-name":"edge-0"}}]'"#;
+        assert!(script.contains(patch), "{script}");
+    }
+
+    #[test]
+    fn a_certificate_without_the_new_name_is_no_obstacle() {
+        let mut release = release();
+        release.config.dns = vec!["old".to_owned()];
+        let (spec, comments) = read(&release);
+        assert_eq!(spec["csr"]["sans"]["dns"], json!(["old"]));
+        assert!(
+            comments.contains("certificate lacks edge-0.ziti.svc"),
+            "{comments}"
+        );
+    }
+
+    #[test]
+    fn a_name_that_no_router_can_be_told_is_not_kept() {
+        let mut release = release();
+        release.config.edge = listener(3022, "[2001:db8::1]", 443);
+        let (spec, comments) = read(&release);
+        assert_eq!(spec["edge"], Value::Null);
+        assert!(comments.contains("edge-0.ziti.svc"), "{comments}");
+        assert_eq!(spec["link"], json!({"expose": {"type": "None"}}));
+    }
+
+    #[test]
+    fn an_intercepting_router_stays_one_member_where_it_is() {
+        let mut release = release();
+        release.host_network = true;
+        release.pod = serde_json::from_value(json!({"nodeSelector": {"role": "edge"}})).unwrap();
+        release.config.tunnel = Some(Tunnel {
+            mode: "tproxy".to_owned(),
+            options: serde_json::from_value(
+                json!({"lanIf": "eth0", "resolver": "udp://127.0.0.1:53"}),
+            )
+            .unwrap(),
+        });
+        let (spec, comments) = read(&release);
+        assert_eq!(spec["topology"], "StatefulSet");
+        assert_eq!(
+            spec["tunnel"]["tproxy"],
+            json!({"hostNetwork": true, "lanIf": "eth0", "resolver": "udp://127.0.0.1:53"})
+        );
+        assert_eq!(spec["pod"]["nodeSelector"]["role"], "edge");
+        assert!(comments.contains("privileged"), "{comments}");
+    }
+
+    #[test]
+    fn a_router_that_offers_services_goes_on_offering_them() {
+        let mut release = release();
+        release.config.tunnel = Some(Tunnel {
+            mode: "proxy".to_owned(),
+            options: serde_json::from_value(json!({"services": ["web:8080", "names:8053:udp"]}))
+                .unwrap(),
+        });
+        let (spec, _) = read(&release);
+        assert_eq!(
+            spec["tunnel"]["proxy"]["services"],
+            json!([{"service": "web", "port": 8080}, {"service": "names", "port": 8053, "protocol": "UDP"}])
+        );
     }
 }

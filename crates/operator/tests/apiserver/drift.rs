@@ -5,6 +5,7 @@ use api::{EdgeRouter, ZitiRouter};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::json;
@@ -90,7 +91,11 @@ async fn what_is_changed_in_the_cluster_is_put_back_and_told() {
     network::connect(&world, &controller).await;
     let _operator = Operator::start(&world);
     world
-        .create::<ZitiRouter>(zitirouter("bent", 1, json!({"cost": 3})))
+        .create::<ZitiRouter>(zitirouter(
+            "bent",
+            1,
+            json!({"cost": 3, "networkPolicy": {"enabled": true}}),
+        ))
         .await;
     until_replicas(&world, "bent", 1).await;
 
@@ -124,6 +129,11 @@ async fn what_is_changed_in_the_cluster_is_put_back_and_told() {
     let bent = json!({"spec": {"cost": 9}});
     world.patch::<EdgeRouter>("bent-0", bent).await;
     told::<ZitiRouter>(&world, "bent", &["EdgeRouter bent-0", "spec.cost: 9 → 3"]).await;
+
+    let bent = json!({"spec": {"policyTypes": ["Egress"]}});
+    world.patch::<NetworkPolicy>("bent", bent).await;
+    let words = ["NetworkPolicy bent", "spec.policyTypes"];
+    told::<ZitiRouter>(&world, "bent", &words).await;
 
     let maps = world.list::<ConfigMap>().await;
     let map = maps
