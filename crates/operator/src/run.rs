@@ -377,6 +377,11 @@ impl Scope {
                 |object| of_set(object.meta()),
             )
             .watches(
+                self.api::<PartialObjectMeta<k8s_openapi::api::core::v1::ConfigMap>>(),
+                ours(),
+                |object| of_set(object.meta()),
+            )
+            .watches(
                 self.api::<PartialObjectMeta<Secret>>(),
                 watcher::Config::default(),
                 move |secret| {
