@@ -134,6 +134,11 @@ impl Scope {
                 |object| of_set(object.meta()),
             )
             .watches(
+                self.api::<PartialObjectMeta<ConfigMap>>(),
+                ours(),
+                |object| of_set(object.meta()),
+            )
+            .watches(
                 self.api::<PartialObjectMeta<Secret>>(),
                 watcher::Config::default(),
                 move |secret| {
