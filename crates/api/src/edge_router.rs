@@ -241,6 +241,10 @@ pub struct AgentReport {
     /// one that its identity was made with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_digest: Option<String>,
+    /// Why the token that the pod saw was not redeemed, where it kept the
+    /// identity that it had: `ControllerUnreachable`, `TokenRefused`, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_reason: Option<String>,
 }
 
 impl AgentReport {

@@ -540,3 +540,31 @@ fn a_paused_router_is_left_alone_and_is_as_ready_as_it_is() {
             .contains("deletion waits")
     );
 }
+
+#[test]
+fn a_provided_token_that_the_pod_could_not_redeem_waits_on() {
+    let mut kept = report(AgentReport::ENROLLED, Some("f0"), Some("t1"));
+    kept.token_reason = Some(reasons::CONTROLLER_UNREACHABLE.into());
+    let basics = NetworkBasics {
+        names_controllers: true,
+        ..NetworkBasics::default()
+    };
+    let mut case = Case::alone(Ok(token("t1", "r1")), basics).reported(kept);
+    case.secret = SecretFacts::Ours(Some("t1".into()));
+    let plan = case.plan();
+    assert_eq!(plan.steps, [], "the token is not taken away");
+    assert_eq!(ready_reason(&plan), reasons::CONTROLLER_UNREACHABLE);
+}
+
+#[test]
+fn a_volume_that_cannot_be_read_costs_no_identity() {
+    let unread = report(reasons::VOLUME_NOT_WRITABLE, None, None);
+    let mut entity = verified("f1");
+    entity.offline_for = Some(SignedDuration::from_hours(1));
+    let plan = Case::managed(vec![entity])
+        .recorded()
+        .reported(unread)
+        .plan();
+    assert_eq!(plan.steps, []);
+    assert_eq!(ready_reason(&plan), reasons::VOLUME_NOT_WRITABLE);
+}

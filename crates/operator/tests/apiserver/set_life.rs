@@ -71,6 +71,7 @@ async fn a_token_is_taken_away_when_the_pod_holds_what_the_network_expects() {
             enrolled.identity.not_after,
         )),
         token_digest: Some(token.digest().to_owned()),
+        token_reason: None,
     };
     assert_eq!(er.status.unwrap().agent, Some(reported));
 

@@ -92,10 +92,11 @@ fn is_used(token: &TokenFacts, entity: Option<&Entity>, agent: Option<&AgentRepo
     match entity {
         Some(entity) if entity.verified => entity.online || entity.fingerprint == agent.fingerprint,
         Some(_) => false,
-        None => agent
-            .token_digest
-            .as_deref()
-            .is_none_or(|digest| digest == token.digest),
+        // Seen is not redeemed: it waits still where the old identity was kept.
+        None => {
+            let seen = agent.token_digest.as_deref();
+            agent.token_reason.is_none() && seen.is_none_or(|digest| digest == token.digest)
+        }
     }
 }
 

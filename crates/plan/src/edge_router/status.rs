@@ -171,10 +171,12 @@ impl Draft {
                     .max(SignedDuration::from_secs(1)),
             );
         }
-        let failing =
-            agent.filter(|agent| !agent.is_enrolled() && agent.reason != reasons::TOKEN_MISSING);
+        let failing = agent.filter(|agent| {
+            let lacks = !agent.is_enrolled() && agent.reason != reasons::TOKEN_MISSING;
+            lacks || agent.token_reason.is_some()
+        });
         if let Some(agent) = failing {
-            let reason = agent_reason(&agent.reason);
+            let reason = agent_reason(agent.token_reason.as_ref().unwrap_or(&agent.reason));
             let said = agent
                 .message
                 .clone()

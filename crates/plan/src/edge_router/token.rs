@@ -58,6 +58,20 @@ fn plan_verified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, dr
     match agent.filter(|agent| {
         agent.reason != AgentReport::ENROLLED || agent.fingerprint != entity.fingerprint
     }) {
+        // What could not be read may lie there unharmed, and a new token would
+        // void it.
+        Some(agent)
+            if agent.reason == reasons::VOLUME_NOT_WRITABLE && agent.fingerprint.is_none() =>
+        {
+            draft.not_enrolled(Problem::new(
+                reasons::VOLUME_NOT_WRITABLE,
+                format!(
+                    "its pod could not use its volume, on which its identity may be: {}. Mend the volume; \
+                     if it is lost, delete the volume claim and the pod",
+                    agent.message.as_deref().unwrap_or("it did not say why")
+                ),
+            ));
+        }
         Some(agent) => {
             let what = if agent.is_enrolled() {
                 format!(

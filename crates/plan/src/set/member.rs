@@ -153,6 +153,12 @@ pub fn wished(members: &[Member]) -> usize {
 }
 
 impl Member<'_> {
+    /// The name of its pod, where it has one.
+    pub fn pod_name(&self) -> &str {
+        let name = self.pod.and_then(|pod| pod.metadata.name.as_deref());
+        name.unwrap_or(&self.name)
+    }
+
     /// Whether its pod is gone and none will be made: its workload does not
     /// want one, and the StatefulSets' controller knows that.
     pub fn is_stopped(&self) -> bool {
@@ -347,15 +353,17 @@ pub fn report(pod: &Pod) -> Option<AgentReport> {
     let pod_uid = pod.metadata.uid.clone().unwrap_or_default();
     let message: TerminationMessage = serde_json::from_str(text.trim()).ok()?;
     let enrolled = matches!(message.outcome.as_str(), "Enrolled" | "AlreadyEnrolled");
-    let reason = if enrolled {
-        AgentReport::ENROLLED.to_owned()
+    let (reason, token_reason) = if enrolled {
+        (AgentReport::ENROLLED.to_owned(), message.reason)
     } else {
-        message.reason.unwrap_or(message.outcome)
+        (message.reason.unwrap_or(message.outcome), None)
     };
     Some(AgentReport {
         pod_uid,
         reason,
-        message: message.message.filter(|_| !enrolled),
+        message: message
+            .message
+            .filter(|_| !enrolled || token_reason.is_some()),
         router_id: message.router_id,
         fingerprint: message.fingerprint,
         not_after: message
@@ -363,6 +371,7 @@ pub fn report(pod: &Pod) -> Option<AgentReport> {
             .and_then(|text| text.parse().ok())
             .map(Time),
         token_digest: message.token_digest,
+        token_reason,
     })
 }
 

@@ -121,8 +121,16 @@ pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<Strin
         };
         if report.token_digest.as_deref() == Some(token) {
             let tried = report.is_enrolled() && !is_blind(facts) && !member.is_connected();
+            let again = delete(pod, "its token waits still: it could not redeem it");
             if tried && member.network_tells && age(facts, pod) >= RETRY {
-                steps.push(delete(pod, "its token waits still: it could not redeem it"));
+                steps.push(again);
+            } else if !member.network_tells
+                && report.token_reason.is_some()
+                && age(facts, pod) >= RETRY
+                && running.is_none()
+            {
+                // Nobody can tell whether its old identity still serves.
+                running = Some((member, again));
             }
             continue;
         }
@@ -161,6 +169,9 @@ fn others<'a>(members: &'a [Member<'a>], member: &Member) -> impl Iterator<Item 
     members
         .iter()
         .filter(move |other| other.wanted && other.name != name)
+        // One that is bound to a node that will not have it is no member to
+        // wait for.
+        .filter(|other| other.node.is_none() || !other.is_unschedulable())
 }
 
 fn delete(pod: &Pod, why: &str) -> Step {

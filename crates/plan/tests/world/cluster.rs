@@ -217,6 +217,7 @@ impl World {
             return;
         };
         let found = volume.identity.clone();
+        let mut kept_for = None;
         let result = match (&found, &token) {
             (Some(identity), Some(digest)) if *digest != identity.token => {
                 let subject = self.all_tokens.get(digest).cloned().unwrap_or_default();
@@ -224,9 +225,10 @@ impl World {
                     Err(("IdentityMismatch", Some(digest.clone())))
                 } else {
                     // Refused: a sound identity is kept.
-                    Ok(self
-                        .redeem(digest, lose_reply)
-                        .unwrap_or_else(|_| identity.clone()))
+                    Ok(self.redeem(digest, lose_reply).unwrap_or_else(|reason| {
+                        kept_for = Some(reason);
+                        identity.clone()
+                    }))
                 }
             }
             (Some(identity), _) => Ok(identity.clone()),
@@ -241,7 +243,8 @@ impl World {
         }
         let message = match &result {
             Ok(identity) => json!({
-                "outcome": "Enrolled",
+                "outcome": if kept_for.is_some() { "AlreadyEnrolled" } else { "Enrolled" },
+                "reason": kept_for,
                 "routerId": identity.router,
                 "fingerprint": identity.certificate,
                 "tokenDigest": token.clone().unwrap_or(identity.token.clone()),
