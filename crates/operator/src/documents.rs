@@ -19,7 +19,10 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 
 /// The documents of a YAML text.
 pub(crate) fn parse(text: &str) -> Result<Vec<Value>> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).context("reading the YAML")?;
+    // Its errors would show the lines around a mistake, which may be a Secret's.
+    let quiet = serde_saphyr::options! { with_snippet: false };
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, quiet).context("reading the YAML")?;
     Ok(documents
         .into_iter()
         .filter(|document| !document.is_null())

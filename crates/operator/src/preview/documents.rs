@@ -206,8 +206,12 @@ fn typed<K: Kind>(document: Value, namespace: &str) -> Result<K> {
     let Some(name) = name else {
         bail!("a {kind} in the file has no name: set metadata.name");
     };
-    let mut object: K =
-        serde_json::from_value(document).with_context(|| format!("reading {kind} {name}"))?;
+    // The parser's own words quote what they found, which may be a token.
+    let Ok(mut object) = serde_json::from_value::<K>(document) else {
+        bail!(
+            "{kind} {name} has a value of another type than the kind wants: compare it with kubectl explain"
+        );
+    };
     let metadata = object.meta_mut();
     metadata.namespace.get_or_insert(namespace.to_owned());
     Ok(object)
