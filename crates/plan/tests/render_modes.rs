@@ -13,6 +13,7 @@ use api::{EdgeRouter, ZitiRouter, ZitiRouterSpec};
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Service};
 use k8s_openapi::jiff::Timestamp;
 use plan::Settings;
+use plan::set::applied::stamp;
 use plan::set::roster::Node;
 use plan::set::{Facts, Network, Step, TokensSecret};
 use plan::set::{network_policy, plan, render, tunnel, workload};
@@ -169,9 +170,12 @@ fn services_of_an_earlier_set() -> Vec<Service> {
             ..Service::default()
         }
     };
+    // Made by somebody with labels that were copied: `kubectl expose` does it.
+    let copied = named("debug", None);
     vec![
         named("lamp-0", Some("lamp-0")),
-        named("lamp-proxy-10999", None),
+        stamp(&named("lamp-proxy-10999", None)),
+        copied,
     ]
 }
 
@@ -452,4 +456,18 @@ fn an_identity_on_the_node_is_trusted_to_be_there_and_one_in_the_pod_is_gone_wit
     assert!(starts(&on_node) && !lost(&on_node));
     let in_pod = enrolled_without_a_claim(&json!({"ephemeral": {}}));
     assert!(!starts(&in_pod) && lost(&in_pod));
+}
+
+/// Kubernetes takes a rule without ports for one of all ports.
+#[test]
+fn a_set_without_exposed_listeners_opens_no_port_to_everybody() {
+    let mut object = two();
+    object.spec.edge.expose = Some(serde_json::from_value(json!({"type": "None"})).unwrap());
+    object.spec.link.expose.clone_from(&object.spec.edge.expose);
+    let policy = network_policy::policy(&object).unwrap().spec.unwrap();
+    let rules = policy.ingress.unwrap();
+    assert!(!rules.is_empty());
+    for rule in rules {
+        assert!(!rule.ports.unwrap_or_default().is_empty());
+    }
 }

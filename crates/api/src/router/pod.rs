@@ -63,7 +63,7 @@ pub struct PodOptions {
     /// the kubelet would both replace what follows it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
-    #[x_kube(validation = ("self.all(name, name.matches('^[A-Za-z_][A-Za-z0-9_]*$') && name != 'POD_NAME')", "names of variables hold A-Z, a-z, 0-9 and _; POD_NAME is the operator's"))]
+    #[x_kube(validation = ("self.all(name, name.matches('^[A-Za-z_][A-Za-z0-9_]*$') && !(name in ['ZITI_MEMBER', 'NODE_NAME', 'HOST_IP']))", "names of variables hold A-Z, a-z, 0-9 and _; ZITI_MEMBER, NODE_NAME and HOST_IP are the operator's"))]
     pub env: BTreeMap<String, String>,
     /// ConfigMaps that the router sees as files, read-only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

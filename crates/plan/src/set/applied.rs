@@ -5,6 +5,7 @@
 //! somebody else changed: everything that we want must be there; what the
 //! server added by default may be there too.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -39,6 +40,13 @@ pub fn stamp<T: Serialize + DeserializeOwned + Clone>(object: &T) -> T {
         }
     }
     serde_json::from_value(json).unwrap_or_else(|_| object.clone())
+}
+
+/// Whether an object was made by us. Labels are copied by `kubectl expose` and
+/// the like; this is not.
+pub(super) fn is_stamped(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    annotations.is_some_and(|annotations| annotations.contains_key(ANNOTATION_APPLIED))
 }
 
 /// Whether the actual object has everything that the wanted (and stamped) one
@@ -101,10 +109,9 @@ fn compare(path: &str, wanted: &Value, actual: &Value, found: &mut Vec<Differenc
                     "" => key.clone(),
                     path => format!("{path}.{key}"),
                 };
-                let quantity = QUANTITIES.contains(&key.as_str());
                 match actual.get(key) {
                     _ if BOOKKEEPING.contains(&key.as_str()) => {}
-                    Some(actual) if quantity && same_amounts(value, actual) => {}
+                    Some(actual) if same_quantity(key, value, actual) => {}
                     Some(actual) => compare(&path, value, actual, found),
                     None if is_empty(value) => {}
                     None => compare(&path, value, &Value::Null, found),
@@ -129,9 +136,7 @@ fn holds(wanted: &Value, actual: &Value) -> bool {
     match (wanted, actual) {
         (Value::Object(wanted), Value::Object(actual)) => {
             wanted.iter().all(|(key, value)| match actual.get(key) {
-                // The server writes a quantity in its own way.
-                Some(actual) if QUANTITIES.contains(&key.as_str()) => same_amounts(value, actual),
-                Some(actual) => holds(value, actual),
+                Some(actual) => same_quantity(key, value, actual) || holds(value, actual),
                 // The server drops empty maps, empty lists and nulls.
                 None => is_empty(value),
             })
@@ -147,23 +152,33 @@ fn holds(wanted: &Value, actual: &Value) -> bool {
     }
 }
 
-/// Fields that hold quantities by name.
-const QUANTITIES: [&str; 2] = ["limits", "requests"];
+/// Whether a field of this name holds the same quantity, or quantities: the
+/// server writes them in its own way.
+fn same_quantity(key: &str, wanted: &Value, actual: &Value) -> bool {
+    match key {
+        "limits" | "requests" => same_amounts(wanted, actual),
+        "sizeLimit" => same_amount(wanted, actual),
+        _ => false,
+    }
+}
 
 fn same_amounts(wanted: &Value, actual: &Value) -> bool {
     let (Some(wanted), Some(actual)) = (wanted.as_object(), actual.as_object()) else {
         return is_empty(wanted);
     };
-    wanted.iter().all(|(key, value)| {
-        let same = |actual: &Value| {
-            let amounts = value
-                .as_str()
-                .and_then(nanos)
-                .zip(actual.as_str().and_then(nanos));
-            amounts.map_or(value == actual, |(wanted, actual)| wanted == actual)
-        };
-        actual.get(key).is_some_and(same)
+    let mut wanted = wanted.iter();
+    wanted.all(|(key, value)| {
+        let actual = actual.get(key);
+        actual.is_some_and(|actual| same_amount(value, actual))
     })
+}
+
+fn same_amount(wanted: &Value, actual: &Value) -> bool {
+    let amounts = wanted
+        .as_str()
+        .and_then(nanos)
+        .zip(actual.as_str().and_then(nanos));
+    amounts.map_or(wanted == actual, |(wanted, actual)| wanted == actual)
 }
 
 /// A quantity in billionths; `None` where it is none, or too large to tell.
@@ -217,6 +232,14 @@ mod tests {
             &json!({"limits": {}})
         ));
         assert!(holds(&json!({"limits": null}), &json!({})));
+        assert!(holds(
+            &json!({"sizeLimit": "1024Mi"}),
+            &json!({"sizeLimit": "1Gi"})
+        ));
+        assert!(!holds(
+            &json!({"sizeLimit": "1Gi"}),
+            &json!({"sizeLimit": "2Gi"})
+        ));
         assert!(holds(
             &json!({"limits": {"cpu": "1e3"}}),
             &json!({"limits": {"cpu": "1e3"}})

@@ -13,7 +13,7 @@ use super::{
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PodSpec, Service};
 use std::collections::BTreeSet;
 
 /// How many members are registered ahead of their enrollment: the tokens of all
@@ -71,8 +71,8 @@ pub fn plan(facts: &Facts) -> Plan {
     reports(&members, &mut steps);
     tokens(facts, &members, &withheld, &mut steps);
     workloads(facts, &members, &withheld, &config_map, &mut steps);
-    removals(facts, &members, &config_map, &mut steps);
     extra::plan(facts, &members, &mut steps);
+    removals(facts, &members, &config_map, &mut steps);
     let mut plan = status::running(facts, &members, &withheld, steps);
     if !facts.waiting_tokens.is_empty() {
         // Nothing tells when a pod has had its time to redeem one.
@@ -104,13 +104,18 @@ fn wanted<'a>(members: &'a [Member<'a>]) -> impl Iterator<Item = &'a Member<'a>>
     members.iter().filter(|member| member.wanted)
 }
 
-fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
+/// The Services of all wanted members.
+fn wanted_services(facts: &Facts, members: &[Member]) -> Vec<Service> {
     let of_members = wanted(members).flat_map(|member| {
         let own = service::service(facts.object, &member.name);
         let exposing = service::exposing(facts.object, &member.name, member.ordinal);
         std::iter::once(own).chain(exposing)
     });
-    let of_members: Vec<Service> = of_members.collect();
+    of_members.collect()
+}
+
+fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
+    let of_members = wanted_services(facts, members);
     let actual = |name: &Option<String>| {
         let mut services = facts.services.iter();
         services.find(|service| service.metadata.name == *name)
@@ -118,16 +123,6 @@ fn services(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     for service in &of_members {
         if !actual(&service.metadata.name).is_some_and(|actual| is_applied(service, actual)) {
             steps.push(Step::ApplyService(Box::new(service.clone())));
-        }
-    }
-    for service in &facts.services {
-        let name = &service.metadata.name;
-        let is_wanted = || of_members.iter().any(|one| one.metadata.name == *name);
-        let going = service.metadata.deletion_timestamp.is_some();
-        if !going && service::is_surplus(service, members) && !is_wanted() {
-            steps.push(Step::DeleteService {
-                name: name.clone().unwrap_or_default(),
-            });
         }
     }
 }
@@ -428,25 +423,47 @@ fn removals(facts: &Facts, members: &[Member], config_map: &ConfigMap, steps: &m
     for member in members.iter().filter(|member| !member.wanted) {
         teardown::scaled_away(facts, member, steps);
     }
-    let current = &config_map.metadata.name;
-    let used = |name: &Option<String>| {
-        facts.pods.iter().any(|pod| {
-            let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
-            volumes
-                .into_iter()
-                .flatten()
-                .any(|volume| volume.config_map.as_ref().map(|map| &map.name) == name.as_ref())
-        })
-    };
     let observed = facts.stateful_sets.iter().all(is_observed);
-    let rolled = observed && steps.is_empty();
-    for map in facts
-        .config_maps
-        .iter()
-        .filter(|map| rolled && map.metadata.name != *current && !used(&map.metadata.name))
-    {
-        steps.push(Step::DeleteConfigMap {
-            name: map.metadata.name.clone().unwrap_or_default(),
-        });
+    if !observed || !steps.is_empty() {
+        return;
     }
+    let current = &config_map.metadata.name;
+    let templates = facts.stateful_sets.iter().filter_map(|set| {
+        let spec = set.spec.as_ref()?;
+        spec.template.spec.as_ref()
+    });
+    let pods = facts.pods.iter().filter_map(|pod| pod.spec.as_ref());
+    let mounted = |spec: &PodSpec| {
+        let volumes = spec.volumes.clone().unwrap_or_default().into_iter();
+        volumes.filter_map(|volume| Some(volume.config_map?.name))
+    };
+    let used: BTreeSet<String> = templates.chain(pods).flat_map(mounted).collect();
+    let prefix = render::config_prefix(facts.object);
+    for map in &facts.config_maps {
+        let name = map.metadata.name.clone().unwrap_or_default();
+        let ours = name.starts_with(&prefix);
+        if ours && map.metadata.name != *current && !used.contains(&name) {
+            steps.push(Step::DeleteConfigMap { name });
+        }
+    }
+    let waits = per_member::waits(facts, members, config_map).is_some();
+    if !waits && !wanted(members).any(Member::is_outdated) {
+        exposures(facts, members, steps);
+    }
+}
+
+/// What exposed members before a change that has reached all of them.
+fn exposures(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
+    let of_members = wanted_services(facts, members);
+    for service in &facts.services {
+        let name = &service.metadata.name;
+        let is_wanted = || of_members.iter().any(|one| one.metadata.name == *name);
+        let going = service.metadata.deletion_timestamp.is_some();
+        if !going && service::is_surplus(service, members) && !is_wanted() {
+            steps.push(Step::DeleteService {
+                name: name.clone().unwrap_or_default(),
+            });
+        }
+    }
+    extra::remove_routes(facts, members, steps);
 }

@@ -3,6 +3,7 @@
 
 use super::applied::{ANNOTATION_APPLIED, Difference, differences};
 use super::extra::Kind;
+use super::roster::member_of;
 use super::{Facts, Step};
 use api::reasons::types;
 use api::{ZitiRouterStatus, names};
@@ -39,11 +40,22 @@ pub fn told(facts: &Facts<'_>, step: &Step) -> Option<String> {
                 let map_of = volume.config_map.as_ref();
                 map_of.is_some_and(|source| Some(&source.name) == map.metadata.name.as_ref())
             });
+            // What is in it changes by us alone: entries of members that come.
+            let there = facts.config_maps.iter();
+            let mut there = there.map(|actual| &actual.metadata.name);
+            if there.any(|name| *name == map.metadata.name) {
+                return None;
+            }
             changed(map.as_ref(), &facts.config_maps, known)
         }
         Step::ApplyEdgeRouter(er) => changed(er.as_ref(), &facts.edge_routers, false),
         Step::ApplyStatefulSet(set) => {
-            let known = !facts.pods.is_empty();
+            let own = set.metadata.labels.as_ref();
+            let own = own.and_then(|labels| labels.get(names::LABEL_MEMBER));
+            let set_name = facts.object.metadata.name.as_deref().unwrap_or_default();
+            let known = facts.pods.iter().any(|pod| {
+                own.is_none_or(|own| member_of(set_name, &pod.metadata).as_ref() == Some(own))
+            });
             changed(set.as_ref(), &facts.stateful_sets, known)
         }
         Step::ApplyExtra(kind, extra) => {

@@ -7,9 +7,10 @@
 //! adds it to [`wanted`]; the operator's watches, reads and rights follow the
 //! list (a test of the chart holds the rights to it).
 
-use super::applied::{is_applied, stamp};
+use super::applied::{is_applied, is_stamped, stamp};
 use super::member::Member;
 use super::{Facts, Step, disruption, network_policy, route};
+use api::names;
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject};
 use serde::Serialize;
@@ -96,12 +97,9 @@ pub(super) fn wanted(facts: &Facts, members: &[Member]) -> Vec<DynamicObject> {
     budget.chain(policy).chain(route::routes(facts)).collect()
 }
 
-/// Bring them in line.
+/// Bring them in line; those of members are removed later, see [`remove_routes`].
 pub(super) fn plan(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     let wanted = wanted(facts, members);
-    let same = |one: &DynamicObject, other: &DynamicObject| {
-        Kind::of(one) == Kind::of(other) && one.name_any() == other.name_any()
-    };
     for object in &wanted {
         let mut actual = facts.extras.iter().filter(|actual| same(object, actual));
         if let Some(kind) = Kind::of(object)
@@ -110,10 +108,35 @@ pub(super) fn plan(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
             steps.push(Step::ApplyExtra(kind, Box::new(object.clone())));
         }
     }
-    for actual in &facts.extras {
+    let of_set = facts.extras.iter().filter(|actual| !of_member(actual));
+    remove(of_set, &wanted, steps);
+}
+
+/// Remove what exposes members no more. Until a change of exposure has been
+/// rolled out, they advertise what they had.
+pub(super) fn remove_routes(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
+    let of_members = facts.extras.iter().filter(|actual| of_member(actual));
+    remove(of_members, &wanted(facts, members), steps);
+}
+
+fn of_member(extra: &DynamicObject) -> bool {
+    extra.labels().contains_key(names::LABEL_MEMBER)
+}
+
+fn same(one: &DynamicObject, other: &DynamicObject) -> bool {
+    Kind::of(one) == Kind::of(other) && one.name_any() == other.name_any()
+}
+
+fn remove<'a>(
+    extras: impl Iterator<Item = &'a DynamicObject>,
+    wanted: &[DynamicObject],
+    steps: &mut Vec<Step>,
+) {
+    for actual in extras {
         let going = actual.metadata.deletion_timestamp.is_some();
         if let Some(kind) = Kind::of(actual)
             && !going
+            && is_stamped(&actual.metadata)
             && !wanted.iter().any(|object| same(object, actual))
         {
             steps.push(Step::DeleteExtra {

@@ -23,7 +23,7 @@ pub fn policy(object: &ZitiRouter) -> Option<NetworkPolicy> {
         return None;
     }
     // Probes come from the node, which every policy lets in.
-    let open = ports(object)
+    let open: Vec<NetworkPolicyPort> = ports(object)
         .into_iter()
         .filter(|port| {
             let is_offered =
@@ -35,11 +35,13 @@ pub fn policy(object: &ZitiRouter) -> Option<NetworkPolicy> {
                 port.container_port,
                 port.protocol.as_deref().unwrap_or("TCP"),
             )
-        });
-    let listeners = NetworkPolicyIngressRule {
+        })
+        .collect();
+    // A rule without ports is one for all of them.
+    let listeners = (!open.is_empty()).then(|| NetworkPolicyIngressRule {
         from: options.listeners_from.clone(),
-        ports: Some(open.collect()),
-    };
+        ports: Some(open),
+    });
     let services = offered.iter().map(|offered| NetworkPolicyIngressRule {
         from: who(object, offered),
         ports: Some(vec![policy_port(
@@ -56,7 +58,7 @@ pub fn policy(object: &ZitiRouter) -> Option<NetworkPolicy> {
                 ..LabelSelector::default()
             }),
             policy_types: Some(vec!["Ingress".to_owned()]),
-            ingress: Some(std::iter::once(listeners).chain(services).collect()),
+            ingress: Some(listeners.into_iter().chain(services).collect()),
             egress: None,
         }),
     })

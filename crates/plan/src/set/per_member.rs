@@ -10,7 +10,7 @@
 use super::config::router_config;
 use super::member::Member;
 use super::reach::{self, Spelling};
-use super::render::{self, set_name};
+use super::render;
 use super::{Facts, applied};
 use k8s_openapi::api::core::v1::ConfigMap;
 use std::collections::BTreeMap;
@@ -54,7 +54,13 @@ pub(super) fn config_map(facts: &Facts, members: &[Member]) -> ConfigMap {
     let name = current
         .filter(|_| fits)
         .and_then(|map| map.metadata.name.clone());
-    let hashed = || format!("{}-config-{}", set_name(object), &applied::hash(&data)[..8]);
+    let hashed = || {
+        format!(
+            "{}{}",
+            render::config_prefix(object),
+            &applied::hash(&data)[..8]
+        )
+    };
     let name = name.unwrap_or_else(hashed);
     if fits {
         for member in members.iter().filter(may_have_read) {
@@ -92,7 +98,9 @@ pub(super) fn waits(facts: &Facts, members: &[Member], config_map: &ConfigMap) -
 
 /// The ConfigMap that the workload names; the first, where each member has one.
 fn running_map<'a>(facts: &'a Facts, members: &[Member]) -> Option<&'a ConfigMap> {
-    let workload = members.iter().find_map(|member| member.workload)?;
+    // One that only leaves is not rewritten any more.
+    let runs = |member: &&Member| member.told || member.pod.is_some();
+    let workload = members.iter().find(runs)?.workload?;
     let template = &workload.spec.as_ref()?.template;
     let volumes = template.spec.as_ref()?.volumes.iter().flatten();
     let mut named = volumes.filter_map(|volume| Some(&volume.config_map.as_ref()?.name));
@@ -101,6 +109,8 @@ fn running_map<'a>(facts: &'a Facts, members: &[Member]) -> Option<&'a ConfigMap
         .config_maps
         .iter()
         .find(|map| map.metadata.name.as_ref() == Some(name))
+        // The one of a set whose members did not differ takes no entry.
+        .filter(|map| map.immutable != Some(true))
 }
 
 fn entries(data: Option<&BTreeMap<String, String>>, member: &str) -> BTreeMap<String, String> {

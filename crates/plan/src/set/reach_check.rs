@@ -118,6 +118,11 @@ fn listener_fault(listener: &Listener) -> Option<String> {
                 "{field}.advertise.host is {host:?}: a node is where the member is reached only with expose type HostPort"
             ));
         }
+        if by_node && host.contains("{index}") {
+            return Some(format!(
+                "{field}.advertise.host is {host:?}: {{index}} is written by the operator and a node by the pod, so both cannot stand in one name. Use {{member}}"
+            ));
+        }
         if host.contains("{hostIP}") && host != "{hostIP}" {
             return Some(format!(
                 "{field}.advertise.host is {host:?}: {{hostIP}} is an address, and nothing can stand beside it"

@@ -56,13 +56,18 @@ pub(super) fn on_node(node: &str) -> BTreeMap<String, String> {
 }
 
 /// The ConfigMap with the configuration. Its name carries a hash of its
+/// How the names of a set's ConfigMaps begin.
+pub(super) fn config_prefix(object: &ZitiRouter) -> String {
+    format!("{}-config-", set_name(object))
+}
+
 /// The ConfigMap with the configuration of all members. Its name carries a hash of its
 /// content: a container that restarts by itself cannot pick up a change that
 /// has not been rolled out to it.
 pub fn config_map(object: &ZitiRouter) -> ConfigMap {
     let config = shared_config(object);
     let text = serde_saphyr::to_string(&config).unwrap_or_default();
-    let name = format!("{}-config-{}", set_name(object), &hash(&text)[..8]);
+    let name = format!("{}{}", config_prefix(object), &hash(&text)[..8]);
     ConfigMap {
         metadata: metadata(object, &name, None),
         data: Some(BTreeMap::from([(CONFIG_FILE.to_owned(), text)])),

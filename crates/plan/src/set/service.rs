@@ -1,7 +1,7 @@
 //! The Services by which members are reached, as they should be: each member's
 //! own, within the cluster, and those that expose a listener of it beyond.
 
-use super::applied::stamp;
+use super::applied::{is_stamped, stamp};
 use super::member::{Member, pod_name};
 use super::reach::{self, Listener};
 use super::render::metadata;
@@ -129,7 +129,7 @@ pub(super) fn is_surplus(service: &Service, members: &[Member]) -> bool {
     let Some(member) = labels.and_then(|labels| labels.get(names::LABEL_MEMBER)) else {
         return false;
     };
-    if metadata.name.as_ref() == Some(member) {
+    if metadata.name.as_ref() == Some(member) || !is_stamped(metadata) {
         return false;
     }
     let member = members.iter().find(|known| known.name == *member);

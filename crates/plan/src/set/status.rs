@@ -159,9 +159,9 @@ fn stalled(facts: &Facts, wanted: &[&Member]) -> Option<String> {
     };
     Some(format!(
         "pod {} is not online {} minutes after it was made{known}.{waiting} Mend the cause, or take the change back; look at: kubectl logs {} --all-containers",
-        member.name,
+        member.pod_name(),
         rollout::DEADLINE.as_mins(),
-        member.name
+        member.pod_name()
     ))
 }
 

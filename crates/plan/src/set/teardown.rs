@@ -87,18 +87,18 @@ pub(super) fn changed(mut wanted: EdgeRouter, actual: &EdgeRouter) -> EdgeRouter
 /// being taken away, rather than one that was left by an earlier set.
 pub(super) fn scaled_away(facts: &Facts, member: &Member, steps: &mut Vec<Step>) {
     remove(member, steps);
-    let Some(service) = member.service else {
-        return;
-    };
     if member.edge_router.is_some() || !member.is_stopped() {
         return;
     }
-    delete_claim(member, facts.object.spec.retention.when_scaled, steps);
     if let Some(workload) = member.workload
         && facts.object.spec.effective_topology().is_per_member()
     {
         delete_workload(workload, steps);
     }
+    let Some(service) = member.service else {
+        return;
+    };
+    delete_claim(member, facts.object.spec.retention.when_scaled, steps);
     if service.metadata.deletion_timestamp.is_none() {
         steps.push(Step::DeleteService {
             name: member.name.clone(),

@@ -101,7 +101,8 @@ pub(super) fn pod_trouble(member: &Member) -> Option<Problem> {
                 .unwrap_or_default();
             let message = format!(
                 "container {} of pod {} is in {reason}: {said}",
-                container.name, member.name
+                container.name,
+                member.pod_name()
             );
             return Some(Problem::new(reasons::MEMBER_FAILING, message));
         }

@@ -2,7 +2,7 @@
 //! Services of the ports that mode `proxy` offers, and what cannot be. How pods
 //! differ for mode `tproxy` is in `tproxy`.
 
-use super::applied::{is_applied, stamp};
+use super::applied::{is_applied, is_stamped, stamp};
 use super::member::ordinal;
 use super::render::{metadata, set_name};
 use super::roster::seats;
@@ -121,7 +121,8 @@ pub(super) fn plan_services(facts: &Facts, steps: &mut Vec<Step>) {
         let is_wanted = wanted
             .iter()
             .any(|service| service.metadata.name == actual.metadata.name);
-        if !is_wanted && !of_member(actual) && actual.metadata.deletion_timestamp.is_none() {
+        let going = actual.metadata.deletion_timestamp.is_some();
+        if !is_wanted && !of_member(actual) && !going && is_stamped(&actual.metadata) {
             steps.push(Step::DeleteService {
                 name: actual.metadata.name.clone().unwrap_or_default(),
             });

@@ -37,7 +37,8 @@ fn build(facts: &Facts, config_map: &str, replicas: i32, own: Option<&Member>) -
         config_map,
         OPERATORS_CHOICE,
         object.spec.image.as_deref().unwrap_or(OPERATORS_CHOICE),
-        own,
+        // The same for all members, whatever differs by member.
+        None,
     );
     let template_hash = hash(&wanted);
     let member = own.map(|member| member.name.as_str());
@@ -120,18 +121,23 @@ pub(super) fn bound(
 }
 
 /// The images of agent and router: those that run, unless the template changes
-/// anyway. An upgrade of the operator is no reason to restart a router.
+/// anyway. An upgrade of the operator is no reason to restart a router; and a
+/// member that comes gets what its siblings have.
 fn images(facts: &Facts, name: &str, template_hash: &str) -> (String, String) {
     let settings = facts.settings;
     let wanted_router = facts.object.spec.image.clone();
-    let named = |set: &&StatefulSet| set.metadata.name.as_deref() == Some(name);
-    let running = facts.stateful_sets.iter().find(named).filter(|set| {
+    let alike = facts.stateful_sets.iter().filter(|set| {
         let annotations = set.metadata.annotations.as_ref();
         annotations
             .and_then(|annotations| annotations.get(names::ANNOTATION_TEMPLATE))
             .map(String::as_str)
             == Some(template_hash)
     });
+    let order = |set: &&StatefulSet| {
+        let of = set.metadata.name.clone();
+        (of.as_deref() != Some(name), of)
+    };
+    let running = alike.min_by_key(order);
     let template = running.and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
     let image = |containers: Option<&Vec<Container>>, name: &str| {
         containers

@@ -103,12 +103,12 @@ fn environment(release: &mut Release, input: &mut Input) {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        if text.contains('$') || name == "POD_NAME" {
+        if text.contains('$') || ["ZITI_MEMBER", "NODE_NAME", "HOST_IP"].contains(&name.as_str()) {
             let key = format!("env.{name}");
             release.note(
                 &key,
                 "not carried over: values hold no $, which the router and the kubelet would \
-                    both replace, and POD_NAME is the operator's",
+                    both replace, and ZITI_MEMBER, NODE_NAME and HOST_IP are the operator's",
             );
         } else {
             env.insert(name, text.into());
