@@ -87,7 +87,8 @@ pub struct ZitiRouterSpec {
     pub network_ref: Option<NetworkRef>,
 
     /// Enrollment tokens (JWT) by member name (`<name>-0`, `<name>-1`, …).
-    /// They are then part of this object and of its history; `tokensSecretRef`
+    /// They are then part of this object and of its history, and readable by
+    /// whoever may view it; `tokensSecretRef`
     /// keeps them out of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 100))]
