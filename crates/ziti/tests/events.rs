@@ -24,7 +24,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use ziti::events::{EventStream, EventsError, FrameError, RouterChange, RouterEvent};
-use ziti::management::{EdgeRouterEntity, Filter, ManagementClient, Options};
+use ziti::management::{EdgeRouterEntity, ManagementClient, Options};
 use ziti::trust::CaBundle;
 
 async fn next(stream: &mut EventStream) -> Result<RouterEvent, EventsError> {
@@ -60,9 +60,8 @@ async fn the_coming_and_going_of_a_router_is_told() {
     let event = next(&mut stream).await.unwrap();
     println!("a killed router is told after {:?}", ended.elapsed());
     assert_eq!(event, told(&id, RouterChange::Offline));
-    // What the event says, the list says as well by then.
-    let listed = client.edge_routers(&Filter::all()).await.unwrap();
-    assert!(!listed.items[0].is_online);
+    // The row follows its event.
+    router_until(&client, &id, "offline", |router| !router.is_online).await;
 
     // The end of the controller is the end of the stream, and of no router. The next stream needs
     // no other client.
