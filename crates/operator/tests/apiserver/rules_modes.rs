@@ -188,8 +188,8 @@ fn of_pods() -> Vec<Case> {
         ("another label", labels("app.kubernetes.io/version"), TAKEN),
         (
             "our variable",
-            pod(json!({"env": {"POD_NAME": "x"}})),
-            refused("POD_NAME is the operator's"),
+            pod(json!({"env": {"ZITI_MEMBER": "x"}})),
+            refused("ZITI_MEMBER, NODE_NAME and HOST_IP are the operator's"),
         ),
         (
             "group root",
