@@ -7,9 +7,8 @@ use std::process::Command;
 
 use api::router::ClusterDns;
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
-use k8s_openapi::jiff::Timestamp;
 use plan::Settings;
-use plan::set::{Facts, Network, TokensSecret, plan};
+use plan::set::{Facts, plan};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -80,28 +79,8 @@ fn is_accepted(document: &Value) {
     };
     let provided = object.spec.tokens_secret_ref.as_ref();
     let plan = plan(&Facts {
-        object: &object,
-        settings: &settings,
-        network: Network::Found {
-            fault: None,
-            name_pattern: None,
-            control_endpoints: Vec::new(),
-            has_credential: true,
-        },
-        edge_routers: Vec::new(),
-        stateful_sets: Vec::new(),
-        nodes: None,
-        services: Vec::new(),
-        extras: Vec::new(),
-        config_maps: Vec::new(),
-        pods: Vec::new(),
-        refusal: None,
-        claims: Vec::new(),
-        tokens: TokensSecret::Absent,
-        waiting_tokens: BTreeMap::new(),
         provided: provided.map(|_| Ok(BTreeMap::new())),
-        provided_copy: None,
-        now: Timestamp::UNIX_EPOCH,
+        ..Facts::of_nothing(&object, &settings)
     });
     assert!(!plan.steps.is_empty(), "refused: {:?}", plan.status);
 }

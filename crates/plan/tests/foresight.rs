@@ -3,10 +3,9 @@
 
 use api::{ZitiRouter, ZitiRouterSpec};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::Timestamp;
 use plan::Settings;
 use plan::foresight::{self, Foreseen, When};
-use plan::set::{Facts, Network, Step, TokensSecret};
+use plan::set::{Facts, Step, TokensSecret};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -33,30 +32,7 @@ fn settings() -> Settings {
 }
 
 fn nothing<'a>(object: &'a ZitiRouter, settings: &'a Settings) -> Facts<'a> {
-    Facts {
-        object,
-        settings,
-        network: Network::Found {
-            fault: None,
-            name_pattern: None,
-            control_endpoints: Vec::new(),
-            has_credential: true,
-        },
-        edge_routers: Vec::new(),
-        stateful_sets: Vec::new(),
-        nodes: None,
-        services: Vec::new(),
-        extras: Vec::new(),
-        config_maps: Vec::new(),
-        pods: Vec::new(),
-        refusal: None,
-        claims: Vec::new(),
-        tokens: TokensSecret::Absent,
-        waiting_tokens: BTreeMap::new(),
-        provided: None,
-        provided_copy: None,
-        now: Timestamp::UNIX_EPOCH,
-    }
+    Facts::of_nothing(object, settings)
 }
 
 fn tokens() -> BTreeMap<String, String> {

@@ -7,14 +7,12 @@
 
 use api::router::{ClaimTemplate, IdentityStorage, TunnelMode};
 use api::{ZitiRouter, ZitiRouterSpec};
-use k8s_openapi::jiff::Timestamp;
 use plan::Settings;
 use plan::set::member::members;
 use plan::set::roster::{Node, seats};
-use plan::set::{Facts, Network, TokensSecret};
+use plan::set::{Facts, Network};
 use plan::set::{render, service, workload};
 use serde_json::json;
-use std::collections::BTreeMap;
 
 fn settings() -> Settings {
     Settings {
@@ -70,8 +68,6 @@ fn object(spec: serde_json::Value) -> ZitiRouter {
 
 fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str]) -> Facts<'a> {
     Facts {
-        object,
-        settings,
         network: Network::Found {
             fault: None,
             name_pattern: Some("{install}.{namespace}.{member}".into()),
@@ -81,20 +77,7 @@ fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str])
                 .collect(),
             has_credential: true,
         },
-        edge_routers: Vec::new(),
-        stateful_sets: Vec::new(),
-        nodes: None,
-        services: Vec::new(),
-        extras: Vec::new(),
-        config_maps: Vec::new(),
-        pods: Vec::new(),
-        refusal: None,
-        claims: Vec::new(),
-        tokens: TokensSecret::Absent,
-        waiting_tokens: BTreeMap::new(),
-        provided: None,
-        provided_copy: None,
-        now: Timestamp::UNIX_EPOCH,
+        ..Facts::of_nothing(object, settings)
     }
 }
 

@@ -11,14 +11,12 @@ use api::reasons::{self, types};
 use api::router::ClusterDns;
 use api::{EdgeRouter, ZitiRouter, ZitiRouterSpec};
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Service};
-use k8s_openapi::jiff::Timestamp;
 use plan::Settings;
 use plan::set::applied::stamp;
 use plan::set::roster::Node;
-use plan::set::{Facts, Network, Step, TokensSecret};
+use plan::set::{Facts, Step};
 use plan::set::{network_policy, plan, render, tunnel, workload};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 fn settings() -> Settings {
     Settings {
@@ -45,28 +43,8 @@ fn set(mut spec: Value) -> ZitiRouter {
 
 fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings) -> Facts<'a> {
     Facts {
-        object,
-        settings,
-        network: Network::Found {
-            fault: None,
-            name_pattern: None,
-            control_endpoints: Vec::new(),
-            has_credential: true,
-        },
-        edge_routers: Vec::new(),
-        stateful_sets: Vec::new(),
         nodes: Some(vec![Node::default()]),
-        services: Vec::new(),
-        extras: Vec::new(),
-        config_maps: Vec::new(),
-        pods: Vec::new(),
-        refusal: None,
-        claims: Vec::new(),
-        tokens: TokensSecret::Absent,
-        waiting_tokens: BTreeMap::new(),
-        provided: None,
-        provided_copy: None,
-        now: Timestamp::UNIX_EPOCH,
+        ..Facts::of_nothing(object, settings)
     }
 }
 

@@ -37,28 +37,8 @@ fn object(mut spec: Value) -> ZitiRouter {
 
 fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings) -> Facts<'a> {
     Facts {
-        object,
-        settings,
-        network: Network::Found {
-            fault: None,
-            name_pattern: None,
-            control_endpoints: Vec::new(),
-            has_credential: true,
-        },
-        edge_routers: Vec::new(),
-        stateful_sets: Vec::new(),
-        nodes: None,
-        services: Vec::new(),
-        extras: Vec::new(),
-        config_maps: Vec::new(),
-        pods: Vec::new(),
-        refusal: None,
-        claims: Vec::new(),
         tokens: TokensSecret::Ours(BTreeMap::new()),
-        waiting_tokens: BTreeMap::new(),
-        provided: None,
-        provided_copy: None,
-        now: Timestamp::UNIX_EPOCH,
+        ..Facts::of_nothing(object, settings)
     }
 }
 

@@ -112,6 +112,37 @@ pub struct Facts<'a> {
     pub now: Timestamp,
 }
 
+impl<'a> Facts<'a> {
+    /// Those of a set of which nothing was made, in a network that can be used,
+    /// at the beginning of time: a base for tests.
+    pub fn of_nothing(object: &'a ZitiRouter, settings: &'a Settings) -> Self {
+        Self {
+            object,
+            settings,
+            network: Network::Found {
+                fault: None,
+                name_pattern: None,
+                control_endpoints: Vec::new(),
+                has_credential: true,
+            },
+            edge_routers: Vec::new(),
+            stateful_sets: Vec::new(),
+            nodes: None,
+            services: Vec::new(),
+            extras: Vec::new(),
+            config_maps: Vec::new(),
+            pods: Vec::new(),
+            refusal: None,
+            claims: Vec::new(),
+            tokens: TokensSecret::Absent,
+            waiting_tokens: BTreeMap::new(),
+            provided: None,
+            provided_copy: None,
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+}
+
 impl fmt::Debug for Facts<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn named<K: Resource>(objects: &[K]) -> Vec<&str> {
