@@ -1,4 +1,5 @@
-//! The kinds of the Ziti operator: `ZitiNetwork`, `EdgeRouter`, `ZitiRouter`.
+//! The kinds of the Ziti operator: `ZitiNetwork`, `EdgeRouter`, `ZitiRouter`,
+//! `ZitiController`.
 //!
 //! What lives here: the types that a user writes and reads, the rules that the
 //! API server checks on them, and the words (condition types, reasons, labels,
@@ -9,6 +10,7 @@
     reason = "KubeSchema repeats each struct inside a block of its own, where `pub` reaches nobody"
 )]
 
+pub mod controller;
 pub mod edge_router;
 pub mod names;
 pub mod reasons;
@@ -16,6 +18,7 @@ pub mod router;
 pub mod schema;
 pub mod ziti_network;
 
+pub use controller::{ZitiController, ZitiControllerSpec, ZitiControllerStatus};
 pub use edge_router::{EdgeRouter, EdgeRouterSpec, EdgeRouterStatus};
 pub use router::{ZitiRouter, ZitiRouterSpec, ZitiRouterStatus};
 
@@ -36,7 +39,12 @@ pub const VERSION: &str = "v1alpha1";
 /// The custom resource definitions of all kinds, in the order in which they
 /// are installed.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![ZitiNetwork::crd(), EdgeRouter::crd(), ZitiRouter::crd()]
+    vec![
+        ZitiNetwork::crd(),
+        EdgeRouter::crd(),
+        ZitiRouter::crd(),
+        ZitiController::crd(),
+    ]
 }
 
 /// A `ZitiNetwork` in the same namespace.

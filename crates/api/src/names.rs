@@ -5,6 +5,8 @@
 pub const LABEL_SET: &str = "openziti.io/zitirouter";
 /// Label on every object that belongs to one member of a set.
 pub const LABEL_MEMBER: &str = "openziti.io/member";
+/// Label on every object that belongs to a `ZitiController`: its name.
+pub const LABEL_CONTROLLER: &str = "openziti.io/ziticontroller";
 /// Recommended label; its value is [`MANAGER`] on everything that we make.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Recommended label, the kind of program: `ziti-router`.
@@ -39,6 +41,11 @@ pub const FINALIZER_IN_USE: &str = "openziti.io/in-use";
 /// Finalizer on a `ZitiNetwork` while an `EdgeRouter` needs it.
 pub const FINALIZER_NETWORK: &str = "openziti.io/zitinetwork";
 
+/// Finalizer of the `ZitiController` controller on its own kind.
+pub const FINALIZER_CONTROLLER: &str = "openziti.io/ziticontroller";
+
+/// Field manager of the `ZitiController` controller.
+pub const FIELD_MANAGER_CONTROLLER: &str = "ziti-operator-ziticontroller";
 /// Field manager of the `ZitiNetwork` controller.
 pub const FIELD_MANAGER_NETWORK: &str = "ziti-operator-network";
 /// Field manager of the `EdgeRouter` controller.
@@ -86,4 +93,51 @@ pub fn provided_tokens_secret(set: &str) -> String {
 /// with a one-time admin token.
 pub fn admin_identity_secret(network: &str) -> String {
     format!("{network}-admin-identity")
+}
+
+/// Annotation on a `ZitiNetwork` whose controllers are being deleted with it:
+/// nothing on it has to be deleted any more.
+pub const ANNOTATION_NETWORK_ENDS: &str = "openziti.io/network-ends";
+
+/// Name of the StatefulSet and of the common Service of a `ZitiController`, and
+/// the beginning of its members' names.
+pub fn controller_workload(controller: &str) -> String {
+    format!("{controller}-controller")
+}
+
+/// Name of a member: its pod, its Service and its id in the cluster.
+pub fn controller_member(controller: &str, ordinal: i32) -> String {
+    format!("{controller}-controller-{ordinal}")
+}
+
+/// Name of the Secret with the root of a network's certificates, and its key.
+/// No pod mounts it.
+pub fn controller_root_secret(controller: &str) -> String {
+    format!("{controller}-controller-root")
+}
+
+/// Name of the Secret with the certificates and keys of all members.
+pub fn controller_pki_secret(controller: &str) -> String {
+    format!("{controller}-controller-pki")
+}
+
+/// Name of the ConfigMap with what the network is trusted by, key `ca.crt`.
+pub fn controller_trust(controller: &str) -> String {
+    format!("{controller}-controller-ca")
+}
+
+/// Name of the Secret with the first administrator's name and password, where
+/// the operator makes it.
+pub fn controller_admin_secret(controller: &str) -> String {
+    format!("{controller}-admin")
+}
+
+/// Name of the Secret by which one member is told to make the network.
+pub fn controller_bootstrap_secret(controller: &str) -> String {
+    format!("{controller}-controller-bootstrap")
+}
+
+/// Name of the Secret with the one-time token of the operator's own identity.
+pub fn controller_operator_secret(controller: &str) -> String {
+    format!("{controller}-controller-operator")
 }

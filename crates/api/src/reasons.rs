@@ -191,6 +191,19 @@ pub const ADDRESS_PENDING: &str = "AddressPending";
 /// A member did not come online in time, and the others wait for it.
 pub const ROLLOUT_STALLED: &str = "RolloutStalled";
 
+// ZitiController.
+
+/// The root of the network's certificates is gone, or is another one.
+pub const ROOT_UNUSABLE: &str = "RootUnusable";
+/// The image is of a version that the network cannot go to.
+pub const VERSION_REFUSED: &str = "VersionRefused";
+/// No majority of the cluster's members is connected.
+pub const QUORUM_LOST: &str = "QuorumLost";
+/// Somebody else's controller is in the cluster.
+pub const FOREIGN_MEMBER: &str = "ForeignMember";
+/// The members run different versions.
+pub const VERSIONS_DIFFER: &str = "VersionsDiffer";
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -72,6 +72,7 @@ fn is_accepted(document: &Value) {
         install_id: "pier".to_owned(),
         agent_image: "registry.example/agent:7".to_owned(),
         router_image: "registry.example/router:7".to_owned(),
+        controller_image: "registry.example/controller:7".into(),
         cluster_dns: Some(ClusterDns {
             nameservers: vec!["192.0.2.53".to_owned()],
             domain: "cluster.local".to_owned(),

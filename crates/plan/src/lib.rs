@@ -9,12 +9,14 @@
 //! - [`network`] decides for a `ZitiNetwork`;
 //! - [`edge_router`] decides for one `EdgeRouter`, from what the network says;
 //! - [`set`] decides for a `ZitiRouter`, from what the cluster says;
+//! - [`controller`] decides for a `ZitiController`, from what cluster and network say;
 //! - [`foresight`] tells what will follow, for whoever asks before it is done.
 //!
 //! A failed read is a value (for example [`edge_router::NetworkFacts::Unusable`]),
 //! never an empty list: doubt plans nothing.
 
 pub mod conditions;
+pub mod controller;
 pub mod edge_router;
 pub mod foresight;
 pub mod network;
@@ -33,6 +35,8 @@ pub struct Settings {
     pub agent_image: String,
     /// Image of a router where the ZitiRouter names none.
     pub router_image: String,
+    /// Image of a controller where the ZitiController names none.
+    pub controller_image: String,
     /// How pods of the operator's cluster resolve names, where that is known.
     pub cluster_dns: Option<ClusterDns>,
 }

@@ -229,6 +229,7 @@ mod tests {
             install_id: "here".into(),
             agent_image: "a".into(),
             router_image: "r".into(),
+            controller_image: "registry.example/controller:7".into(),
             cluster_dns: None,
         }
     }

@@ -159,6 +159,7 @@ impl Case {
             install_id: "pier".into(),
             agent_image: "agent".into(),
             router_image: "router".into(),
+            controller_image: "registry.example/controller:7".into(),
             cluster_dns: None,
         };
         plan(&Facts {

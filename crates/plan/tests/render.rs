@@ -19,6 +19,7 @@ fn settings() -> Settings {
         install_id: "pier".into(),
         agent_image: "registry.example/agent:7".into(),
         router_image: "registry.example/router:7".into(),
+        controller_image: "registry.example/controller:7".into(),
         cluster_dns: None,
     }
 }
@@ -140,6 +141,7 @@ fn the_same_object_is_rendered_the_same_and_another_default_image_changes_nothin
     let new = Settings {
         agent_image: "registry.example/agent:8".into(),
         router_image: "registry.example/router:8".into(),
+        controller_image: "registry.example/controller:7".into(),
         ..settings()
     };
     let mut running = facts(&object, &new, &[]);

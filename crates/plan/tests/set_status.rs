@@ -29,6 +29,7 @@ fn planned(object: &ZitiRouter, stateful_set: Option<StatefulSet>) -> set::Plan 
         install_id: "pier".into(),
         agent_image: "registry.example/agent:7".into(),
         router_image: "registry.example/router:7".into(),
+        controller_image: "registry.example/controller:7".into(),
         cluster_dns: None,
     };
     plan(&Facts {

@@ -238,7 +238,7 @@ impl ZitiRouterSpec {
 }
 
 /// Whether a part says nothing. It is then not written into objects either.
-fn is_default<T: Default + PartialEq>(part: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(part: &T) -> bool {
     *part == T::default()
 }
 

@@ -80,6 +80,7 @@ async fn steps(args: &AdoptArgs) -> Result<String> {
             .unwrap_or_default(),
         agent_image: String::new(),
         router_image: String::new(),
+        controller_image: String::new(),
         cluster_dns: None,
     };
     let look = Look::new(client, settings, &BTreeSet::from([namespace.clone()])).await?;

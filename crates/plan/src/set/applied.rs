@@ -44,7 +44,7 @@ pub fn stamp<T: Serialize + DeserializeOwned + Clone>(object: &T) -> T {
 
 /// Whether an object was made by us. Labels are copied by `kubectl expose` and
 /// the like; this is not.
-pub(super) fn is_stamped(metadata: &ObjectMeta) -> bool {
+pub(crate) fn is_stamped(metadata: &ObjectMeta) -> bool {
     let annotations = metadata.annotations.as_ref();
     annotations.is_some_and(|annotations| annotations.contains_key(ANNOTATION_APPLIED))
 }

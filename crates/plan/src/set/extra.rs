@@ -82,7 +82,7 @@ impl Kind {
 }
 
 /// An object as it should be, made from one of a type that we know.
-pub(super) fn dynamic(object: &impl Serialize) -> Option<DynamicObject> {
+pub(crate) fn dynamic(object: &impl Serialize) -> Option<DynamicObject> {
     let json = serde_json::to_value(object).ok()?;
     let object: DynamicObject = serde_json::from_value(json).ok()?;
     Some(stamp(&object))

@@ -55,7 +55,7 @@ pub(super) fn refused(extra: &Map<String, Value>) -> Option<Problem> {
         })
 }
 
-fn has(extra: &Map<String, Value>, path: &str) -> bool {
+pub(crate) fn has(extra: &Map<String, Value>, path: &str) -> bool {
     let (key, rest) = path
         .split_once('.')
         .map_or((path, None), |(key, rest)| (key, Some(rest)));
@@ -69,7 +69,7 @@ fn has(extra: &Map<String, Value>, path: &str) -> bool {
 }
 
 /// Merge: objects by key, everything else is replaced.
-pub(super) fn merge(config: &mut Value, extra: &Map<String, Value>) {
+pub(crate) fn merge(config: &mut Value, extra: &Map<String, Value>) {
     for (key, value) in extra {
         match (config.get_mut(key), value) {
             (Some(have @ Value::Object(_)), Value::Object(more)) => merge(have, more),
@@ -79,7 +79,7 @@ pub(super) fn merge(config: &mut Value, extra: &Map<String, Value>) {
 }
 
 /// The path of the first string with a `$`, keys included, below `path`.
-pub(super) fn dollar(value: &Value, path: &str) -> Option<(String, String)> {
+pub(crate) fn dollar(value: &Value, path: &str) -> Option<(String, String)> {
     match value {
         Value::String(text) if text.contains('$') => Some((path.to_owned(), text.clone())),
         Value::Array(items) => {

@@ -20,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
 /// User and group of the stock router image, which own the identity.
-pub(super) const ROUTER_USER: i64 = 2171;
+pub(crate) const ROUTER_USER: i64 = 2171;
 
 /// The template of every pod.
 pub(super) fn pod_template(
@@ -142,7 +142,7 @@ pub(super) fn environment(object: &ZitiRouter, own: Option<&Member>) -> Vec<EnvV
     variables
 }
 
-pub(super) fn restricted() -> SecurityContext {
+pub(crate) fn restricted() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         read_only_root_filesystem: Some(true),
@@ -154,7 +154,7 @@ pub(super) fn restricted() -> SecurityContext {
     }
 }
 
-pub(super) fn mount(name: &str, path: &str) -> VolumeMount {
+pub(crate) fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),

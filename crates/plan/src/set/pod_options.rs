@@ -17,16 +17,16 @@ use std::collections::{BTreeMap, BTreeSet};
 const EXTRA: &str = "extra-";
 
 /// Why the options cannot be as they are written, if they cannot.
-pub(super) fn fault(spec: &ZitiRouterSpec) -> Option<Problem> {
+pub(crate) fn fault(options: &PodOptions) -> Option<Problem> {
     let dollar = |value: &&String| value.contains('$');
-    if let Some(value) = spec.pod.env.values().find(dollar) {
+    if let Some(value) = options.env.values().find(dollar) {
         let message = format!(
-            "spec.pod.env holds {value:?}: what follows a $ may be replaced on the way to the router. Write the value itself"
+            "spec.pod.env holds {value:?}: what follows a $ may be replaced on the way to the program. Write the value itself"
         );
         return Some(Problem::new(reasons::DOLLAR_IN_STRING, message));
     }
     let mut paths = BTreeSet::new();
-    let mut volumes = spec.pod.extra_volumes.iter();
+    let mut volumes = options.extra_volumes.iter();
     let twice = volumes.find(|volume| !paths.insert(volume.mount_path.trim_end_matches('/')))?;
     let message = format!(
         "spec.pod.extraVolumes mounts two volumes at {}: give each a path of its own",
@@ -44,19 +44,30 @@ pub(super) fn privileged(spec: &ZitiRouterSpec) -> Option<&'static str> {
         .then_some("identityStorage.hostPath is a directory of the node")
 }
 
-/// Put the options into a template that is complete without them.
+/// Put the options into a template of a set that is complete without them.
 pub(super) fn dress(object: &ZitiRouter, template: &mut PodTemplateSpec) {
-    let options = &object.spec.pod;
+    let members = (names::LABEL_SET, set_name(object));
+    dress_with(&object.spec.pod, members, ROUTER_CONTAINER, template);
+}
+
+/// Put the options into a template: pods with the label `members` spread over
+/// the nodes, and the container `main` gets what is for the program itself.
+pub(crate) fn dress_with(
+    options: &PodOptions,
+    members: (&str, &str),
+    main: &str,
+    template: &mut PodTemplateSpec,
+) {
     let metadata = template.metadata.get_or_insert_default();
     mark(options, metadata);
     let Some(spec) = &mut template.spec else {
         return;
     };
-    schedule(object, spec);
+    schedule(options, members, spec);
     groups(options, spec);
     images(options, spec);
     let routers = spec.containers.iter_mut();
-    for router in routers.filter(|container| container.name == ROUTER_CONTAINER) {
+    for router in routers.filter(|container| container.name == main) {
         equip(options, router);
     }
     let volumes = spec.volumes.get_or_insert_default();
@@ -95,8 +106,7 @@ fn mark(options: &PodOptions, metadata: &mut ObjectMeta) {
 }
 
 /// On which nodes, beside whom, and how important.
-fn schedule(object: &ZitiRouter, spec: &mut PodSpec) {
-    let options = &object.spec.pod;
+fn schedule(options: &PodOptions, members: (&str, &str), spec: &mut PodSpec) {
     if !options.node_selector.is_empty() {
         spec.node_selector = Some(options.node_selector.clone());
     }
@@ -111,7 +121,7 @@ fn schedule(object: &ZitiRouter, spec: &mut PodSpec) {
     spec.topology_spread_constraints = match &options.topology_spread_constraints {
         Some(own) if own.is_empty() => None,
         Some(own) => Some(own.clone()),
-        None => Some(vec![over_nodes(object)]),
+        None => Some(vec![over_nodes(members)]),
     };
     spec.priority_class_name
         .clone_from(&options.priority_class_name);
@@ -121,8 +131,8 @@ fn schedule(object: &ZitiRouter, spec: &mut PodSpec) {
 
 /// One more member on a node than on another is enough, and more is better than
 /// a member that waits.
-fn over_nodes(object: &ZitiRouter) -> TopologySpreadConstraint {
-    let members = BTreeMap::from([(names::LABEL_SET.to_owned(), set_name(object).to_owned())]);
+fn over_nodes((label, value): (&str, &str)) -> TopologySpreadConstraint {
+    let members = BTreeMap::from([(label.to_owned(), value.to_owned())]);
     TopologySpreadConstraint {
         max_skew: 1,
         topology_key: "kubernetes.io/hostname".to_owned(),

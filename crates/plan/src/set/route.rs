@@ -4,14 +4,14 @@
 
 use super::Facts;
 use super::extra::dynamic;
-use super::reach::{self, Listener, Spelling};
+use super::reach::{self, Spelling};
 use super::render::metadata;
-use api::ZitiRouter;
-use api::router::ExposeType;
+use api::router::{Expose, ExposeType};
 use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule,
     IngressServiceBackend, IngressSpec, ServiceBackendPort,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicObject;
 use serde_json::json;
 
@@ -36,8 +36,15 @@ pub(super) fn routes(facts: &Facts) -> Vec<DynamicObject> {
                 continue;
             };
             routes.extend(match listener.expose.type_ {
-                ExposeType::Ingress => dynamic(&ingress(object, listener, &member, address.host)),
-                ExposeType::TlsRoute => tls_route(object, listener, &member, &address.host),
+                ExposeType::Ingress | ExposeType::TlsRoute => {
+                    let metadata = metadata(object, &listener.object_name(&member), Some(&member));
+                    let to = Backend {
+                        service: &member,
+                        port_name: listener.name,
+                        port: listener.port,
+                    };
+                    passed_through(metadata, &listener.expose, &address.host, &to)
+                }
                 _ => None,
             });
         }
@@ -45,27 +52,51 @@ pub(super) fn routes(facts: &Facts) -> Vec<DynamicObject> {
     routes
 }
 
-fn ingress(object: &ZitiRouter, listener: &Listener, member: &str, host: String) -> Ingress {
-    let mut metadata = metadata(object, &listener.object_name(member), Some(member));
+/// The Service to which TLS is passed through.
+pub(crate) struct Backend<'a> {
+    /// Its name.
+    pub(crate) service: &'a str,
+    /// The name of its port.
+    pub(crate) port_name: &'a str,
+    /// The port.
+    pub(crate) port: u16,
+}
+
+/// The Ingress or TLSRoute that passes TLS for `host` through; none for the
+/// other exposures.
+pub(crate) fn passed_through(
+    metadata: ObjectMeta,
+    expose: &Expose,
+    host: &str,
+    to: &Backend,
+) -> Option<DynamicObject> {
+    match expose.type_ {
+        ExposeType::Ingress => dynamic(&ingress(metadata, expose, host, to)),
+        ExposeType::TlsRoute => tls_route(metadata, expose, host, to),
+        _ => None,
+    }
+}
+
+fn ingress(mut metadata: ObjectMeta, expose: &Expose, host: &str, to: &Backend) -> Ingress {
     let passthrough = PASSTHROUGH.map(|key| (key.to_owned(), "true".to_owned()));
     let mut annotations: std::collections::BTreeMap<_, _> = passthrough.into();
-    annotations.extend(listener.expose.annotations.clone());
+    annotations.extend(expose.annotations.clone());
     metadata.annotations = Some(annotations);
     Ingress {
         metadata,
         spec: Some(IngressSpec {
-            ingress_class_name: listener.expose.ingress_class_name.clone(),
+            ingress_class_name: expose.ingress_class_name.clone(),
             rules: Some(vec![IngressRule {
-                host: Some(host),
+                host: Some(host.to_owned()),
                 http: Some(HTTPIngressRuleValue {
                     paths: vec![HTTPIngressPath {
                         path: Some("/".to_owned()),
                         path_type: "Prefix".to_owned(),
                         backend: IngressBackend {
                             service: Some(IngressServiceBackend {
-                                name: member.to_owned(),
+                                name: to.service.to_owned(),
                                 port: Some(ServiceBackendPort {
-                                    name: Some(listener.name.to_owned()),
+                                    name: Some(to.port_name.to_owned()),
                                     number: None,
                                 }),
                             }),
@@ -81,22 +112,21 @@ fn ingress(object: &ZitiRouter, listener: &Listener, member: &str, host: String)
 }
 
 fn tls_route(
-    object: &ZitiRouter,
-    listener: &Listener,
-    member: &str,
+    mut metadata: ObjectMeta,
+    expose: &Expose,
     host: &str,
+    to: &Backend,
 ) -> Option<DynamicObject> {
-    let mut metadata = metadata(object, &listener.object_name(member), Some(member));
-    let annotations = &listener.expose.annotations;
+    let annotations = &expose.annotations;
     metadata.annotations = (!annotations.is_empty()).then(|| annotations.clone());
     dynamic(&json!({
         "apiVersion": "gateway.networking.k8s.io/v1alpha2",
         "kind": "TLSRoute",
         "metadata": metadata,
         "spec": {
-            "parentRefs": listener.expose.parent_refs,
+            "parentRefs": expose.parent_refs,
             "hostnames": [host],
-            "rules": [{"backendRefs": [{"name": member, "port": listener.port}]}],
+            "rules": [{"backendRefs": [{"name": to.service, "port": to.port}]}],
         },
     }))
 }

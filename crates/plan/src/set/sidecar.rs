@@ -25,7 +25,7 @@ pub const SIDECAR_CONTAINER: &str = "sidecar";
 /// Where the kubelet asks the sidecar; no listener of the router may have it.
 pub const SIDECAR_PORT: u16 = 10090;
 /// The program, in the operator's image.
-pub(super) const AGENT: &str = "/usr/local/bin/ziti-agent";
+pub(crate) const AGENT: &str = "/usr/local/bin/ziti-agent";
 /// The router's temporary directory, where its agent socket is, as the sidecar
 /// sees it.
 const ROUTER_TMP: &str = "/run/router";

@@ -65,7 +65,7 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
     if let Some(problem) = reach_check::fault(facts) {
         return Some(problem);
     }
-    if let Some(problem) = tunnel::fault(facts).or_else(|| pod_options::fault(spec)) {
+    if let Some(problem) = tunnel::fault(facts).or_else(|| pod_options::fault(&spec.pod)) {
         return Some(problem);
     }
     if let Some(Err(problem)) = &facts.provided {

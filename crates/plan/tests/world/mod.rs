@@ -108,6 +108,7 @@ impl World {
                 install_id: "farm".into(),
                 agent_image: "agent:1".into(),
                 router_image: "router:1".into(),
+                controller_image: "registry.example/controller:7".into(),
                 cluster_dns: None,
             },
             set_name: "gate".into(),

@@ -307,6 +307,7 @@ impl World {
         let upgraded = plan::Settings {
             agent_image: "agent:2".into(),
             router_image: "router:2".into(),
+            controller_image: "registry.example/controller:7".into(),
             ..self.settings.clone()
         };
         let plan = set::plan(&self.set_facts(&object, &upgraded));

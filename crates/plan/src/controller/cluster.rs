@@ -1,0 +1,182 @@
+//! Who joins the cluster, who leaves it, and whose pod is replaced next.
+//!
+//! Only the leader's word counts: a follower takes the others for not connected.
+//! One thing is done at a time, and each is done only where the votes that are
+//! left are a majority of the members that are left.
+
+use super::config::control_plane;
+use super::member::{Member, wished};
+use super::{Cluster, Facts, Step};
+use crate::set::member::{is_observed, replicas};
+use api::controller::UpdateStrategy;
+use k8s_openapi::jiff::SignedDuration;
+
+/// How long a pod may take from its making until its member is up. After that
+/// the rollout is said to have stalled; whoever waits for it goes on waiting.
+pub(super) const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Votes that make a majority of so many members.
+pub fn quorum(voters: usize) -> usize {
+    voters / 2 + 1
+}
+
+/// The cluster as its leader sees it; `None` where it has none, or another
+/// member was asked.
+pub fn led<'a>(facts: &'a Facts) -> Option<&'a Cluster> {
+    let cluster = facts.cluster.as_ref().ok()?;
+    let leader = cluster.leader()?;
+    (leader.id == cluster.asked).then_some(cluster)
+}
+
+/// Whether the network has been made.
+pub fn is_made(facts: &Facts) -> bool {
+    let status = facts.object.status.as_ref();
+    let recorded = status.is_some_and(|status| status.initialized.is_some());
+    recorded
+        || facts
+            .cluster
+            .as_ref()
+            .is_ok_and(|cluster| !cluster.members.is_empty())
+}
+
+/// How many pods the workload is told to run. A member that is still in the
+/// cluster keeps its pod, and so do those below it.
+pub(super) fn pods(facts: &Facts, members: &[Member]) -> i32 {
+    let current = facts.stateful_set.as_ref().map(replicas);
+    if !is_made(facts) {
+        return current.unwrap_or(1).max(1);
+    }
+    let wished = wished(facts);
+    let Some(current) = current else {
+        return wished;
+    };
+    if wished >= current {
+        return wished;
+    }
+    if led(facts).is_none() {
+        return current;
+    }
+    let staying = members.iter().filter(|member| member.peer.is_some());
+    let last = staying.map(|member| member.ordinal + 1).max();
+    wished.max(last.unwrap_or(0)).min(current)
+}
+
+/// The next change of the cluster's members, if one may be made.
+pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
+    let cluster = led(facts)?;
+    let connected = |except: Option<&str>| {
+        let voters = cluster.members.iter();
+        voters
+            .filter(|peer| peer.voter && peer.connected && Some(peer.id.as_str()) != except)
+            .count()
+    };
+    let voters = cluster.members.iter().filter(|peer| peer.voter).count();
+
+    // One that is to go, the last first, goes as soon as the others can do
+    // without it: before anybody joins.
+    if let Some(leaver) = members
+        .iter()
+        .rev()
+        .find(|member| !member.wanted && member.peer.is_some())
+    {
+        let has_vote = leaver.peer.is_some_and(|peer| peer.voter);
+        let left = voters - usize::from(has_vote);
+        if connected(Some(&leaver.name)) < quorum(left).max(1) {
+            return None;
+        }
+        if leaver.leads() {
+            let heir = members
+                .iter()
+                .find(|member| member.wanted && member.is_up());
+            return heir.map(|heir| Step::TransferLeadership {
+                to: heir.name.clone(),
+            });
+        }
+        return Some(Step::RemoveMember {
+            member: leaver.name.clone(),
+        });
+    }
+    let joiner = members.iter().find(|member| {
+        let wanted = address(facts, member);
+        let here = member.peer.is_some_and(|peer| peer.address == wanted);
+        // One with an old template has the old address as well.
+        member.wanted && member.runs() && !here && member.outdated().is_none()
+    })?;
+    let others = cluster.members.iter().filter(|peer| peer.id != joiner.name);
+    let whole = others.clone().all(|peer| peer.connected);
+    // A voter more wants a vote more; it is taken in where all others are there.
+    let enough = connected(Some(&joiner.name)) + 1 >= quorum(others.count() + 1);
+    (whole && enough).then(|| Step::AddMember {
+        member: joiner.name.clone(),
+        address: address(facts, joiner),
+    })
+}
+
+/// The address at which the others dial a member.
+pub(super) fn address(facts: &Facts, member: &Member) -> String {
+    format!("tls:{}", control_plane(facts.object, member.ordinal))
+}
+
+/// The next pod to replace, if one may be: those that do not work first, then
+/// followers, the leader last. It hands over before it ends.
+pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
+    if facts.object.spec.update_strategy == UpdateStrategy::OnDelete {
+        return None;
+    }
+    let workload = facts.stateful_set.as_ref()?;
+    if !is_observed(workload) {
+        return None;
+    }
+    let told: Vec<&Member> = members
+        .iter()
+        .filter(|member| member.ordinal < replicas(workload))
+        .collect();
+    if told
+        .iter()
+        .any(|member| member.pod.is_none() || member.is_terminating())
+    {
+        return None;
+    }
+    let due: Vec<(&Member, &str)> = told
+        .iter()
+        .filter_map(|member| Some((*member, member.outdated()?)))
+        .collect();
+    let mut due = due;
+    due.reverse();
+    due.sort_by_key(|(member, _)| (member.is_up(), member.leads()));
+    let (member, why) = due.into_iter().next()?;
+    // One that does not work is no loss, unless the leader counts on its vote.
+    let idle = !member.is_ready() && !member.is_connected();
+    let alone = told.len() == 1;
+    let spare = may_lose_one(facts) && (!member.is_up() || told.iter().all(|one| one.is_up()));
+    (idle || alone || spare).then(|| replace(member, why))?
+}
+
+/// Whether a majority is left when one of the members is down for a while.
+fn may_lose_one(facts: &Facts) -> bool {
+    led(facts).is_some_and(|cluster| {
+        let voters = cluster.members.iter().filter(|peer| peer.voter);
+        let connected = voters.clone().filter(|peer| peer.connected).count();
+        // Of two, none can be missed: a cluster that grows or shrinks passes
+        // through that.
+        connected > quorum(voters.count())
+    })
+}
+
+fn replace(member: &Member, why: &str) -> Option<Step> {
+    let metadata = &member.pod?.metadata;
+    Some(Step::DeletePod {
+        name: metadata.name.clone()?,
+        uid: metadata.uid.clone()?,
+        why: why.to_owned(),
+    })
+}
+
+/// A member of the newest template that has not come up, although its time is
+/// over.
+pub(super) fn stalled<'a>(facts: &Facts, members: &'a [Member<'a>]) -> Option<&'a Member<'a>> {
+    members.iter().find(|member| {
+        let comes = member.pod.is_some() && member.outdated().is_none() && !member.is_terminating();
+        comes && member.wanted && !member.is_ready() && member.age(facts) >= DEADLINE
+    })
+}

@@ -1,0 +1,257 @@
+//! The table of contents: what is done for a ZitiController, in which order.
+
+use super::cluster::{self, is_made};
+use super::member::{Member, members};
+use super::render::{self, name_of};
+use super::workload;
+use super::{Admin, Facts, Plan, Root, RootFacts, Step, network, pki, status, teardown, validate};
+use crate::set::applied::is_applied;
+use crate::set::extra::Kind;
+use crate::set::member::is_observed;
+use api::names;
+use api::router::RetentionPolicy;
+use kube::ResourceExt;
+use kube::core::DynamicObject;
+
+/// Decide for a ZitiController.
+pub fn plan(facts: &Facts) -> Plan {
+    let object = facts.object;
+    let members = members(facts);
+    if object.spec.paused {
+        return status::paused(facts, &members);
+    }
+    if object.metadata.deletion_timestamp.is_some() {
+        return teardown::plan(facts);
+    }
+    if !object
+        .finalizers()
+        .iter()
+        .any(|held| held == names::FINALIZER_CONTROLLER)
+    {
+        return status::running(facts, &members, vec![Step::AddFinalizer]);
+    }
+    if let Some(problem) = validate::fault(facts) {
+        return status::refused(facts, &members, &problem);
+    }
+    let steps = steps(facts, &members);
+    status::running(facts, &members, steps)
+}
+
+fn steps(facts: &Facts, members: &[Member]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    services(facts, &mut steps);
+    let Some(root) = certificates(facts, &mut steps) else {
+        return steps;
+    };
+    trust(facts, root, &mut steps);
+    if let Admin::Absent = facts.admin
+        && facts.object.spec.admin_secret_ref.is_none()
+        && !is_made(facts)
+    {
+        steps.push(Step::MakeAdmin);
+        return steps;
+    }
+    bootstrap(facts, &mut steps);
+    let map = render::config_map(facts.object);
+    if !facts
+        .config_maps
+        .iter()
+        .any(|actual| is_applied(&map, actual))
+    {
+        steps.push(Step::ApplyConfigMap(Box::new(map.clone())));
+    }
+    extras(facts, &mut steps);
+    the_workload(facts, members, &map.name_any(), &mut steps);
+    if !steps.is_empty() {
+        return steps;
+    }
+    steps.extend(cluster::membership(facts, members));
+    if !steps.is_empty() {
+        return steps;
+    }
+    steps.extend(network::steps(facts));
+    if !steps.is_empty() {
+        return steps;
+    }
+    steps.extend(cluster::restart(facts, members));
+    if steps.is_empty() {
+        remove(facts, members, &map.name_any(), &mut steps);
+    }
+    steps
+}
+
+fn services(facts: &Facts, steps: &mut Vec<Step>) {
+    for wanted in render::services(facts.object) {
+        if !facts
+            .services
+            .iter()
+            .any(|actual| is_applied(&wanted, actual))
+        {
+            steps.push(Step::ApplyService(Box::new(wanted)));
+        }
+    }
+}
+
+/// The root and what it has signed; `None` while there is none.
+fn certificates<'a>(facts: &'a Facts, steps: &mut Vec<Step>) -> Option<&'a RootFacts> {
+    let days = facts.object.spec.pki.root_days;
+    let root = match &facts.root {
+        Root::Sound(root) => root,
+        Root::Absent => {
+            steps.push(Step::MakeRoot {
+                trust_domain: facts.object.trust_domain(),
+                life: pki::Life::of_days(days, facts.now),
+            });
+            return None;
+        }
+        Root::Unusable(_) => return None,
+    };
+    if root.life.is_due(facts.now) {
+        steps.push(Step::RenewRoot {
+            life: pki::Life::of_days(days, facts.now),
+        });
+        return None;
+    }
+    let due = pki::due(facts, root.life);
+    if !due.is_empty() {
+        steps.push(Step::Issue(due));
+    }
+    Some(root)
+}
+
+fn trust(facts: &Facts, root: &RootFacts, steps: &mut Vec<Step>) {
+    let wanted = render::trust(facts, root);
+    if !facts
+        .config_maps
+        .iter()
+        .any(|actual| is_applied(&wanted, actual))
+    {
+        steps.push(Step::ApplyConfigMap(Box::new(wanted)));
+    }
+}
+
+/// The network is made by the first member, and by nobody else; once it is, no
+/// member may make another.
+fn bootstrap(facts: &Facts, steps: &mut Vec<Step>) {
+    let first = names::controller_member(name_of(facts.object), 0);
+    let initialize = (!is_made(facts)).then_some(first);
+    let have = facts.bootstrap.as_ref();
+    let fresh = match (&facts.admin, have) {
+        (Admin::Ready { digest }, Some(have)) => have.admin.as_ref() == Some(digest),
+        _ => false,
+    };
+    let told = have.is_some_and(|have| have.initialize == initialize);
+    let emptied = have.is_some_and(|have| have.admin.is_none());
+    let ready = matches!(facts.admin, Admin::Ready { .. });
+    let done = match &initialize {
+        Some(_) => (told && fresh) || !ready,
+        None => have.is_none() || (told && emptied),
+    };
+    if !done {
+        steps.push(Step::WriteBootstrap { initialize });
+    }
+}
+
+fn extras(facts: &Facts, steps: &mut Vec<Step>) {
+    let wanted = render::extras(facts.object);
+    for object in &wanted {
+        let mut actual = facts.extras.iter().filter(|actual| same(object, actual));
+        if let Some(kind) = Kind::of(object)
+            && !actual.any(|actual| is_applied(object, actual))
+        {
+            steps.push(Step::ApplyExtra(kind, Box::new(object.clone())));
+        }
+    }
+}
+
+fn same(one: &DynamicObject, other: &DynamicObject) -> bool {
+    Kind::of(one) == Kind::of(other) && one.name_any() == other.name_any()
+}
+
+fn the_workload(facts: &Facts, members: &[Member], map: &str, steps: &mut Vec<Step>) {
+    // Certificates and configuration first: pods mount them.
+    if !steps.is_empty() {
+        return;
+    }
+    let wanted = workload::stateful_set(facts, map, cluster::pods(facts, members));
+    let actual = facts.stateful_set.as_ref();
+    let ends = actual.is_some_and(|actual| actual.metadata.deletion_timestamp.is_some());
+    if !ends && !actual.is_some_and(|actual| is_applied(&wanted, actual)) {
+        steps.push(Step::ApplyStatefulSet(Box::new(wanted)));
+    }
+}
+
+/// What nobody needs any more: of members that have gone, of configurations that
+/// no pod mounts.
+fn remove(facts: &Facts, members: &[Member], map: &str, steps: &mut Vec<Step>) {
+    if !facts.stateful_set.as_ref().is_some_and(is_observed) || cluster::led(facts).is_none() {
+        return;
+    }
+    let gone = |member: &&Member| !member.wanted && member.peer.is_none() && member.pod.is_none();
+    for member in members.iter().filter(gone) {
+        // Its database is that of a member that was removed: one of that name
+        // that comes later must begin anew.
+        if let Some(claim) = member.claim
+            && claim.metadata.deletion_timestamp.is_none()
+        {
+            steps.push(Step::DeleteClaim {
+                name: claim.name_any(),
+                uid: claim.uid().unwrap_or_default(),
+            });
+        }
+    }
+    let pki = facts.pki.iter().flat_map(|pki| pki.keys());
+    let wanted = |name: &str| {
+        members
+            .iter()
+            .any(|member| member.name == name && !gone(&member))
+    };
+    let forgotten: Vec<String> = pki.filter(|name| !wanted(name)).cloned().collect();
+    if !forgotten.is_empty() {
+        steps.push(Step::ForgetMembers(forgotten));
+    }
+    let services = render::services(facts.object);
+    for service in &facts.services {
+        let is_wanted = services
+            .iter()
+            .any(|one| one.metadata.name == service.metadata.name);
+        let of_member = members.iter().any(|member| {
+            !gone(&member) && !member.wanted && service.name_any().starts_with(&member.name)
+        });
+        let going = service.metadata.deletion_timestamp.is_some();
+        if !is_wanted && !of_member && !going && crate::set::applied::is_stamped(&service.metadata)
+        {
+            steps.push(Step::DeleteService {
+                name: service.name_any(),
+            });
+        }
+    }
+    let extras = render::extras(facts.object);
+    for extra in &facts.extras {
+        let wanted = extras.iter().any(|object| same(object, extra));
+        let going = extra.metadata.deletion_timestamp.is_some();
+        if let Some(kind) = Kind::of(extra)
+            && !wanted
+            && !going
+            && crate::set::applied::is_stamped(&extra.metadata)
+        {
+            steps.push(Step::DeleteExtra {
+                kind,
+                name: extra.name_any(),
+            });
+        }
+    }
+    let outdated = members.iter().any(|member| member.outdated().is_some());
+    let prefix = render::config_prefix(facts.object);
+    for old in facts.config_maps.iter().filter(|_| !outdated) {
+        let name = old.name_any();
+        if name.starts_with(&prefix) && name != map {
+            steps.push(Step::DeleteConfigMap { name });
+        }
+    }
+}
+
+/// What a user is told is kept, so that the words are those of the spec.
+pub(super) fn keeps_everything(facts: &Facts) -> bool {
+    facts.object.spec.storage.when_deleted == RetentionPolicy::Retain
+}

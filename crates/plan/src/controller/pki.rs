@@ -1,0 +1,148 @@
+//! Which certificates are issued, renewed and left alone.
+//!
+//! A root, whose key stays in a Secret that no pod mounts; for each member a
+//! signer, with which it signs the certificates of those who enroll; for each
+//! member a certificate of its own. Root and signers are renewed with their keys:
+//! whoever trusts or carries the old certificate is not cut off. A member reads
+//! its files at its start, so one whose certificate is newer than its pod is
+//! restarted (`cluster`).
+
+use super::Facts;
+use super::config::names_of;
+use super::member::wished;
+use api::names;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeSet;
+
+/// How far before its making a certificate begins to be valid: clocks differ.
+pub const BACKDATED: SignedDuration = SignedDuration::from_mins(5);
+
+/// When a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// From.
+    pub from: Timestamp,
+    /// Until.
+    pub until: Timestamp,
+}
+
+impl Life {
+    /// A life that begins now.
+    pub fn of_days(days: i32, now: Timestamp) -> Self {
+        let length = SignedDuration::from_hours(24 * i64::from(days));
+        Self {
+            from: now.checked_sub(BACKDATED).unwrap_or(now),
+            until: now.checked_add(length).unwrap_or(Timestamp::MAX),
+        }
+    }
+
+    /// Whether a third of it, or less, is left.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        now >= self.due_at()
+    }
+
+    /// When a third of it is left.
+    pub fn due_at(&self) -> Timestamp {
+        let length = self.until.duration_since(self.from);
+        self.until.checked_sub(length / 3).unwrap_or(self.until)
+    }
+
+    /// When it was issued.
+    pub fn issued_at(&self) -> Timestamp {
+        self.from.checked_add(BACKDATED).unwrap_or(self.from)
+    }
+
+    /// As much of it as another one allows.
+    fn within(self, other: Self) -> Self {
+        Self {
+            until: self.until.min(other.until),
+            ..self
+        }
+    }
+}
+
+/// The certificates of one member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberPki {
+    /// Its own.
+    pub certificate: Option<Leaf>,
+    /// The life of its signer, where key and certificate belong together and the
+    /// root has signed it.
+    pub signer: Option<Life>,
+    /// Whether the trust bundle beside them is that of the root.
+    pub bundle_is_current: bool,
+}
+
+/// A member's own certificate, where its key belongs to it and the root has
+/// signed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its life.
+    pub life: Life,
+    /// Host names and addresses in it.
+    pub names: BTreeSet<String>,
+    /// The URI in it.
+    pub uri: Option<String>,
+}
+
+/// What a member is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    /// The member.
+    pub member: String,
+    /// Host names and addresses of its certificate.
+    pub names: Vec<String>,
+    /// Trust domain in its certificate.
+    pub trust_domain: String,
+    /// Life of the certificate, where it gets another one.
+    pub certificate: Option<Life>,
+    /// Life of the signer, where that is issued or renewed.
+    pub signer: Option<Life>,
+}
+
+/// What is to be issued to the members that are wanted.
+pub fn due(facts: &Facts, root: Life) -> Vec<Issue> {
+    let object = facts.object;
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let ordinals = 0..wished(facts);
+    let members = ordinals.map(|ordinal| (ordinal, names::controller_member(name, ordinal)));
+    members
+        .filter_map(|(ordinal, member)| issue(facts, root, ordinal, member))
+        .collect()
+}
+
+fn issue(facts: &Facts, root: Life, ordinal: i32, member: String) -> Option<Issue> {
+    let (object, now) = (facts.object, facts.now);
+    let lives = &object.spec.pki;
+    let have = facts.pki.as_ref().and_then(|pki| pki.get(&member));
+    let names = names_of(object, ordinal);
+    let trust_domain = object.trust_domain();
+    let uri = spiffe(&trust_domain, &member);
+    let leaf = have.and_then(|have| have.certificate.as_ref());
+    let keeps = leaf.is_some_and(|leaf| {
+        // One that is as long as the root allows cannot be had longer.
+        let longest = leaf.life.until >= root.until;
+        (!leaf.life.is_due(now) || (longest && leaf.life.until > now))
+            && names.iter().all(|name| leaf.names.contains(name))
+            && leaf.uri.as_ref() == Some(&uri)
+    });
+    let signer = have.and_then(|have| have.signer);
+    let keeps_signer = signer
+        .is_some_and(|life| !life.is_due(now) || (life.until >= root.until && life.until > now));
+    let bundle = have.is_some_and(|have| have.bundle_is_current);
+    let certificate = (!keeps).then(|| Life::of_days(lives.certificate_days, now).within(root));
+    let signer = (!keeps_signer).then(|| Life::of_days(lives.signer_days, now).within(root));
+    let due = certificate.is_some() || signer.is_some() || !bundle;
+    due.then_some(Issue {
+        member,
+        names,
+        trust_domain,
+        certificate,
+        signer,
+    })
+}
+
+/// The URI by which Ziti tells who a controller is.
+pub fn spiffe(trust_domain: &str, member: &str) -> String {
+    format!("spiffe://{trust_domain}/controller/{member}")
+}

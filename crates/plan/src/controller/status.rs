@@ -1,0 +1,319 @@
+//! Puts the state of the controllers into words.
+
+use super::cluster::{self, is_made, led, quorum};
+use super::member::{Member, wished};
+use super::{Facts, Plan, Root, Step};
+use crate::conditions::{Conditions, Truth};
+use crate::edge_router::Problem;
+use api::controller::{ControllerMember, Initialization};
+use api::reasons::{self, types};
+use api::{ZitiControllerStatus, names};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// How often a cluster that is being changed is asked.
+const SOON: SignedDuration = SignedDuration::from_secs(1);
+/// How often a cluster is asked who leads it.
+const AT_REST: SignedDuration = SignedDuration::from_secs(15);
+
+/// Controllers that work, or are on their way.
+pub(super) fn running(facts: &Facts, members: &[Member], steps: Vec<Step>) -> Plan {
+    let (mut status, mut conditions) = counted(facts, members);
+    progress(facts, members, &steps, &mut conditions);
+    readiness(facts, members, &mut conditions);
+    status.conditions = conditions.into_vec();
+    let settled = steps.is_empty() && is_settled(facts, members);
+    Plan {
+        steps,
+        status,
+        requeue: Some(if settled { AT_REST } else { SOON }),
+    }
+}
+
+/// Controllers that cannot be run as they are written: what runs is left alone.
+pub(super) fn refused(facts: &Facts, members: &[Member], problem: &Problem) -> Plan {
+    let (mut status, mut conditions) = counted(facts, members);
+    let message = problem.message.clone();
+    conditions.set(
+        types::DEGRADED,
+        Truth::True,
+        problem.reason,
+        message.clone(),
+    );
+    conditions.set(types::PROGRESSING, Truth::False, problem.reason, message);
+    readiness(facts, members, &mut conditions);
+    status.conditions = conditions.into_vec();
+    Plan {
+        steps: Vec::new(),
+        status,
+        requeue: Some(AT_REST),
+    }
+}
+
+/// Controllers that are to be left alone.
+pub(super) fn paused(facts: &Facts, members: &[Member]) -> Plan {
+    let (mut status, mut conditions) = counted(facts, members);
+    conditions.set(
+        types::PROGRESSING,
+        Truth::False,
+        reasons::PAUSED,
+        "nothing is written for it, since spec.paused is true",
+    );
+    readiness(facts, members, &mut conditions);
+    status.conditions = conditions.into_vec();
+    Plan {
+        steps: Vec::new(),
+        status,
+        requeue: Some(AT_REST),
+    }
+}
+
+/// Controllers that go.
+pub(super) fn leaving(facts: &Facts, steps: Vec<Step>, waits: &str) -> Plan {
+    let kept = if super::decide::keeps_everything(facts) {
+        "; databases, certificates and the administrator's Secret are kept"
+    } else {
+        ""
+    };
+    ending(facts, steps, reasons::DELETING, format!("{waits}{kept}"))
+}
+
+/// Controllers that are still needed.
+pub(super) fn in_use(facts: &Facts) -> Plan {
+    let message = format!(
+        "{} EdgeRouters still use its network: delete their ZitiRouters first",
+        facts.users.staying
+    );
+    ending(facts, Vec::new(), reasons::IN_USE, message)
+}
+
+fn ending(facts: &Facts, steps: Vec<Step>, reason: &str, message: String) -> Plan {
+    let object = facts.object;
+    let mut status = object.status.clone().unwrap_or_default();
+    let mut conditions = Conditions::new(&status.conditions, object.metadata.generation, facts.now);
+    conditions.set(types::READY, Truth::False, reason, message);
+    status.conditions = conditions.into_vec();
+    status.observed_generation = object.metadata.generation;
+    Plan {
+        steps,
+        status,
+        requeue: Some(SOON),
+    }
+}
+
+/// The status with the conditions that tell of a step that failed.
+pub fn after_failure(
+    plan: &Plan,
+    problem: &Problem,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> ZitiControllerStatus {
+    let mut status = plan.status.clone();
+    let mut conditions = Conditions::new(&status.conditions, generation, now);
+    conditions.set(
+        types::DEGRADED,
+        Truth::True,
+        problem.reason,
+        problem.message.clone(),
+    );
+    status.conditions = conditions.into_vec();
+    status
+}
+
+fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditions) {
+    let object = facts.object;
+    let mut status = object.status.clone().unwrap_or_default();
+    let mut conditions = Conditions::new(&status.conditions, object.metadata.generation, facts.now);
+    status.observed_generation = object.metadata.generation;
+    let pods = || members.iter().filter(|member| member.pod.is_some());
+    status.replicas = count(pods().count());
+    status.ready_replicas = count(pods().filter(|member| member.is_ready()).count());
+    if let Root::Sound(root) = &facts.root {
+        status.root_expiry = Some(Time(root.life.until));
+        status.root_key.get_or_insert_with(|| root.key.clone());
+        status.trust_domain.clone_from(&root.trust_domain);
+    }
+    let certificates = members.iter().filter(|member| member.wanted);
+    let ends = certificates.filter_map(|member| {
+        let pki = member.pki?;
+        let leaf = pki.certificate.as_ref().map(|leaf| leaf.life.until);
+        leaf.into_iter()
+            .chain(pki.signer.map(|life| life.until))
+            .min()
+    });
+    status.certificate_expiry = ends.min().map(Time);
+    if let Some(cluster) = led(facts) {
+        let leader = cluster.leader();
+        status.leader = leader.map(|peer| peer.id.clone());
+        if let Some(leader) = leader.filter(|peer| !peer.version.is_empty()) {
+            status.version = Some(leader.version.clone());
+        }
+        let mut peers: Vec<_> = cluster.members.iter().collect();
+        peers.sort_by(|a, b| a.id.cmp(&b.id));
+        status.members = peers
+            .into_iter()
+            .map(|peer| ControllerMember {
+                name: peer.id.clone(),
+                voter: peer.voter,
+                version: (!peer.version.is_empty()).then(|| peer.version.clone()),
+            })
+            .collect();
+        if status.initialized.is_none() {
+            status.initialized = Some(Initialization {
+                member: cluster.asked.clone(),
+                seen_at: Time(facts.now),
+            });
+        }
+    }
+    degraded(facts, members, &mut conditions);
+    (status, conditions)
+}
+
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
+    let foreign = led(facts).and_then(|cluster| {
+        let mut peers = cluster.members.iter();
+        peers.find(|peer| super::member::ordinal_of(facts, &peer.id).is_none())
+    });
+    let mixed = led(facts).is_some_and(|cluster| {
+        let mut versions = cluster.members.iter().map(|peer| &peer.version);
+        let first = versions.next();
+        versions.any(|version| Some(version) != first && !version.is_empty())
+    });
+    let pending = |member: &&Member| {
+        let lone = member.peer.is_none() && member.runs() && member.wanted;
+        lone && is_made(facts) && member.age(facts) >= cluster::DEADLINE
+    };
+    if let Some(peer) = foreign {
+        let message = format!(
+            "{} is in the cluster and is no member of this ZitiController: it is left alone. Remove it (`ziti agent cluster remove {}`) if nobody needs it",
+            peer.id, peer.id
+        );
+        conditions.set(
+            types::DEGRADED,
+            Truth::True,
+            reasons::FOREIGN_MEMBER,
+            message,
+        );
+    } else if let Some(member) = members.iter().find(pending) {
+        let message = format!(
+            "{} has not been taken into the cluster: read its log; it is tried again",
+            member.name
+        );
+        conditions.set(
+            types::DEGRADED,
+            Truth::True,
+            reasons::MEMBER_FAILING,
+            message,
+        );
+    } else if mixed {
+        conditions.set(
+            types::DEGRADED,
+            Truth::True,
+            reasons::VERSIONS_DIFFER,
+            "the members run different versions: the cluster takes no writes until they are one",
+        );
+    } else {
+        conditions.set(
+            types::DEGRADED,
+            Truth::False,
+            reasons::SETTLED,
+            "no member needs a look",
+        );
+    }
+}
+
+fn is_settled(facts: &Facts, members: &[Member]) -> bool {
+    let wanted = members.iter().filter(|member| member.wanted);
+    let up = wanted.clone().filter(|member| member.is_up()).count();
+    let gone = members
+        .iter()
+        .all(|member| member.wanted || member.pod.is_none());
+    up == wanted.count() && gone && led(facts).is_some() && facts.network.is_some()
+}
+
+fn progress(facts: &Facts, members: &[Member], steps: &[Step], conditions: &mut Conditions) {
+    let wished = wished(facts);
+    let leaving: Vec<&str> = members
+        .iter()
+        .filter(|member| !member.wanted && (member.pod.is_some() || member.peer.is_some()))
+        .map(|member| member.name.as_str())
+        .collect();
+    let outdated = members
+        .iter()
+        .filter(|member| member.outdated().is_some())
+        .count();
+    let up = members
+        .iter()
+        .filter(|member| member.wanted && member.is_up())
+        .count();
+    let (truth, reason, message) = if let Some(member) = cluster::stalled(facts, members) {
+        let message = format!(
+            "{} has been there for more than {} minutes and is not ready; the others are left as they are: read its log, mend the spec or go back",
+            member.name,
+            cluster::DEADLINE.as_mins()
+        );
+        (Truth::False, reasons::ROLLOUT_STALLED, message)
+    } else if !leaving.is_empty() {
+        let message = format!("{} leave the cluster, one at a time", leaving.join(", "));
+        (Truth::True, reasons::SCALING_DOWN, message)
+    } else if outdated > 0 {
+        let message = format!(
+            "{outdated} of {wished} members are still to be brought up to date, one at a time, the leader last"
+        );
+        (Truth::True, reasons::ROLLING_OUT, message)
+    } else if count(up) < wished {
+        let message = format!("{up} of {wished} members are in the cluster and ready");
+        (Truth::True, reasons::MEMBERS_NOT_READY, message)
+    } else if !steps.is_empty() {
+        let message = "a change is on its way".to_owned();
+        (Truth::True, reasons::ROLLING_OUT, message)
+    } else {
+        let message = "nothing is left to do".to_owned();
+        (Truth::False, reasons::SETTLED, message)
+    };
+    conditions.set(types::PROGRESSING, truth, reason, message);
+}
+
+fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
+    let wished = wished(facts);
+    let wanted = members.iter().filter(|member| member.wanted);
+    let (truth, reason, message) = match (&facts.cluster, led(facts)) {
+        (_, Some(cluster)) => {
+            let leader = cluster.leader().map(|peer| peer.id.as_str());
+            let leader = leader.unwrap_or_default();
+            let up = wanted.filter(|member| member.is_up()).count();
+            let voters = cluster.members.iter().filter(|peer| peer.voter);
+            let connected = voters.clone().filter(|peer| peer.connected).count();
+            let message = format!("{leader} leads; {up} of {wished} members are up");
+            if connected >= quorum(voters.count()) {
+                (Truth::True, reasons::READY, message)
+            } else {
+                (Truth::False, reasons::QUORUM_LOST, message)
+            }
+        }
+        (Ok(_), None) if is_made(facts) => {
+            let message = format!(
+                "the cluster has no leader: a majority of its members must run and reach each other. Nothing is changed meanwhile. If a majority of the databases is lost for good, see docs/controllers.md, {}",
+                "\"Quorum lost\""
+            );
+            (Truth::False, reasons::QUORUM_LOST, message)
+        }
+        (Ok(_), None) => (
+            Truth::False,
+            reasons::PENDING,
+            format!(
+                "{} is to make the network",
+                names::controller_member(
+                    facts.object.metadata.name.as_deref().unwrap_or_default(),
+                    0
+                )
+            ),
+        ),
+        (Err(problem), None) => (Truth::False, problem.reason, problem.message.clone()),
+    };
+    conditions.set(types::READY, truth, reason, message);
+}

@@ -1,0 +1,127 @@
+//! What the API server's rules cannot see, or cannot say well enough.
+
+use super::config::{self, client_api, control_plane};
+use super::{Facts, Root};
+use crate::edge_router::Problem;
+use crate::set::pod_options;
+use api::{names, reasons};
+use std::collections::BTreeSet;
+
+/// Why the controllers cannot be run as they are written, if they cannot.
+pub(super) fn fault(facts: &Facts) -> Option<Problem> {
+    let spec = &facts.object.spec;
+    config::fault(spec.extra_config.as_ref())
+        .or_else(|| pod_options::fault(&spec.pod))
+        .or_else(|| same_address(facts))
+        .or_else(|| another_network(facts))
+        .or_else(|| versions(facts))
+        .or_else(|| root(facts))
+}
+
+/// Members that would be reached at one address are one to everybody else.
+fn same_address(facts: &Facts) -> Option<Problem> {
+    let object = facts.object;
+    let of = [
+        ("clientApi", client_api as fn(_, _) -> _),
+        ("controlPlane", control_plane),
+    ];
+    of.into_iter().find_map(|(field, address)| {
+        let mut seen = BTreeSet::new();
+        let mut members = 0..object.spec.replicas;
+        let twice = members.find(|ordinal| !seen.insert(address(object, *ordinal).to_string()))?;
+        let message = format!(
+            "spec.advertised.{field} gives two members the address {}: put {{member}} or {{index}} into the host",
+            address(object, twice)
+        );
+        Some(Problem::new(reasons::INVALID_SPEC, message))
+    })
+}
+
+/// A ZitiNetwork of this name that somebody else made.
+fn another_network(facts: &Facts) -> Option<Problem> {
+    let network = facts.network.as_ref()?;
+    let uid = facts.object.metadata.uid.as_ref();
+    let mut owners = network.metadata.owner_references.iter().flatten();
+    if owners.any(|owner| Some(&owner.uid) == uid) {
+        return None;
+    }
+    let name = network.metadata.name.as_deref().unwrap_or_default();
+    let ours = network.metadata.labels.as_ref();
+    let ours = ours.is_some_and(|labels| {
+        labels.get(names::LABEL_CONTROLLER).map(String::as_str) == Some(name)
+    });
+    // One that an earlier ZitiController of this name left is taken back.
+    (!ours).then(|| {
+        let message = format!(
+            "a ZitiNetwork {name} exists and is not this ZitiController's: delete or rename it, or rename the ZitiController"
+        );
+        Problem::new(reasons::SOURCE_INVALID, message)
+    })
+}
+
+/// Ziti is tested from one major version to the next, and never back: a
+/// database that a newer version wrote is not read by an older one.
+fn versions(facts: &Facts) -> Option<Problem> {
+    let running = facts.object.status.as_ref()?.version.as_deref()?;
+    let image = facts.object.spec.image.as_deref()?;
+    let (from, to) = (version(running)?, version(image.rsplit_once(':')?.1)?);
+    let message = if to.0 < from.0 {
+        format!(
+            "spec.image would take the network from {running} back to {image}: a database is not read by an older major version. Stay with {running}, or make another ZitiController"
+        )
+    } else if to.0 > from.0 + 1 {
+        format!(
+            "spec.image would take the network from {running} to {image}, over a major version: go to the versions between first, one after another"
+        )
+    } else {
+        return None;
+    };
+    Some(Problem::new(reasons::VERSION_REFUSED, message))
+}
+
+/// Major and minor version in a text such as `v1.6.0`.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.trim_start_matches('v').split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// The root is made once. Without it nothing can be issued, and another one
+/// would make a network that nobody who is enrolled trusts.
+fn root(facts: &Facts) -> Option<Problem> {
+    let object = facts.object;
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let secret = names::controller_root_secret(name);
+    let status = object.status.as_ref();
+    let known = status.and_then(|status| status.root_key.as_deref());
+    let message = match (&facts.root, known) {
+        (Root::Absent, None) => return None,
+        (Root::Absent, Some(_)) => format!(
+            "Secret {secret} with the root of the network's certificates is gone: put it back from a backup. Members run on until their certificates end, and no other root is made, since nobody who is enrolled would trust it"
+        ),
+        (Root::Unusable(why), _) => format!("Secret {secret} cannot be used: {why}"),
+        (Root::Sound(root), Some(known)) if root.key != known => format!(
+            "Secret {secret} holds the key of another root than the one that made this network: put the right one back"
+        ),
+        (Root::Sound(root), _) => {
+            let wanted = object.trust_domain();
+            let have = root.trust_domain.as_deref().unwrap_or_default();
+            if have == wanted {
+                return None;
+            }
+            format!(
+                "Secret {secret} holds a root of trust domain {have:?}, and {wanted:?} is wanted: set spec.trustDomain to the one that is there, or remove the Secret if that network is gone for good"
+            )
+        }
+    };
+    Some(Problem::new(reasons::ROOT_UNUSABLE, message))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn versions_are_read_with_and_without_their_letter() {
+        assert_eq!(super::version("v1.6.0"), Some((1, 6)));
+        assert_eq!(super::version("2.0.3"), Some((2, 0)));
+        assert_eq!(super::version("latest"), None);
+    }
+}
