@@ -18,7 +18,7 @@ const fn package(name: &'static str, file: &'static str) -> Package {
     Package { name, file }
 }
 
-/// What builds need: the C parts of aws-lc-rs and the pause program.
+/// What builds and tests need: the C parts of aws-lc-rs and the pause program, above all.
 const BUILD: &[Package] = &[
     package("gcc", "/usr/bin/gcc"),
     package("g++", "/usr/bin/g++"),
@@ -26,6 +26,8 @@ const BUILD: &[Package] = &[
     package("make", "/usr/bin/make"),
     package("cmake", "/usr/bin/cmake"),
     package("ca-certificates", "/etc/ssl/certs/ca-certificates.crt"),
+    // No build needs it: the tests check our certificates with it.
+    package("openssl", "/usr/bin/openssl"),
 ];
 
 /// What a node needs.

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`token`] | what does this enrollment token say? |
 //! | [`trust`] | which certificates may speak for this network? |
+//! | [`authority`] | the certificates of a network of controllers |
 //! | [`pki`] | keys, signing requests, and what a certificate says |
 //! | [`enroll`] | redeem a one-time token for an identity |
 //! | [`extend`] | new certificates for a router that has an identity |
@@ -19,6 +20,7 @@
 //! types that do not print them. Every call has a deadline. TLS trusts exactly what the
 //! caller handed over: there are no default roots and no trust on first use.
 
+pub mod authority;
 pub mod enroll;
 pub mod events;
 pub mod extend;

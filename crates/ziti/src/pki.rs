@@ -14,7 +14,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use secrecy::{ExposeSecret, SecretString};
 use snafu::{OptionExt, ResultExt, Snafu};
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// What can go wrong with a key, a request or a certificate.
@@ -96,7 +96,7 @@ impl Key {
         Ok(certificate.public_key().raw == pair.subject_public_key_info())
     }
 
-    fn pair(&self) -> Result<KeyPair, PkiError> {
+    pub(crate) fn pair(&self) -> Result<KeyPair, PkiError> {
         KeyPair::from_pem(self.expose_pem()).context(ReadKeySnafu)
     }
 }
@@ -107,8 +107,8 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Subject alternative names that a router's server certificate shall carry. Every name under
-/// which a listener is advertised must be among them, or the router refuses to start.
+/// Subject alternative names that a server certificate shall carry. Every name under which a
+/// listener is advertised must be among them, or the router (the controller) refuses to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sans {
     /// Host names.
@@ -117,6 +117,24 @@ pub struct Sans {
     pub ips: Vec<IpAddr>,
     /// URIs.
     pub uris: Vec<String>,
+}
+
+impl Sans {
+    /// The same, as the library takes them.
+    pub(crate) fn names(&self) -> Result<Vec<SanType>, PkiError> {
+        let name = |text: &String| -> Result<Ia5String, PkiError> {
+            Ia5String::try_from(text.as_str()).context(BadNameSnafu { name: text })
+        };
+        let mut names = Vec::new();
+        for dns in &self.dns {
+            names.push(SanType::DnsName(name(dns)?));
+        }
+        names.extend(self.ips.iter().copied().map(SanType::IpAddress));
+        for uri in &self.uris {
+            names.push(SanType::URI(name(uri)?));
+        }
+        Ok(names)
+    }
 }
 
 /// A PEM signing request with the subject `CN=common_name` alone and the given names.
@@ -128,20 +146,7 @@ pub fn signing_request(key: &Key, common_name: &str, sans: &Sans) -> Result<Stri
     subject.push(DnType::CommonName, common_name);
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = subject;
-    let name = |text: &String| -> Result<Ia5String, PkiError> {
-        Ia5String::try_from(text.as_str()).context(BadNameSnafu { name: text })
-    };
-    for dns in &sans.dns {
-        parameters
-            .subject_alt_names
-            .push(SanType::DnsName(name(dns)?));
-    }
-    for ip in &sans.ips {
-        parameters.subject_alt_names.push(SanType::IpAddress(*ip));
-    }
-    for uri in &sans.uris {
-        parameters.subject_alt_names.push(SanType::URI(name(uri)?));
-    }
+    parameters.subject_alt_names = sans.names()?;
     parameters
         .serialize_request(&key.pair()?)
         .and_then(|request| request.pem())
@@ -161,6 +166,17 @@ pub struct CertificateFacts {
     pub dns: Vec<String>,
     /// Addresses it is valid for.
     pub ips: Vec<IpAddr>,
+    /// URIs it is valid for; a controller's SPIFFE id is one.
+    pub uris: Vec<String>,
+    /// The whole subject, such as `CN=ctrl-0`.
+    pub subject: String,
+    /// Whether it may sign others.
+    pub is_ca: bool,
+    /// Lowercase hex of the identifier of its own key; `None` where it states none.
+    pub key_id: Option<String>,
+    /// Lowercase hex of the identifier of the key that signed it, which is [`Self::key_id`] of its
+    /// issuer; `None` where it states none.
+    pub issuer_key_id: Option<String>,
     /// Lowercase hex SHA-1 of the DER, which is how Ziti names certificates (`fingerprint`).
     pub fingerprint: String,
 }
@@ -190,13 +206,31 @@ impl CertificateFacts {
             not_after: moment(validity.not_after.timestamp())?,
             dns: Vec::new(),
             ips: Vec::new(),
+            uris: Vec::new(),
+            subject: certificate.subject().to_string(),
+            is_ca: certificate.is_ca(),
+            key_id: None,
+            issuer_key_id: None,
             fingerprint: fingerprint(der),
         };
+        for extension in certificate.extensions() {
+            match extension.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(id) => {
+                    facts.key_id = Some(hex::encode(id.0));
+                }
+                ParsedExtension::AuthorityKeyIdentifier(issuer) => {
+                    let id = issuer.key_identifier.as_ref();
+                    facts.issuer_key_id = id.map(|id| hex::encode(id.0));
+                }
+                _ => {}
+            }
+        }
         let names = certificate.subject_alternative_name().ok().flatten();
         for name in names.iter().flat_map(|names| &names.value.general_names) {
             match name {
                 GeneralName::DNSName(dns) => facts.dns.push((*dns).to_owned()),
                 GeneralName::IPAddress(bytes) => facts.ips.extend(ip_address(bytes)),
+                GeneralName::URI(uri) => facts.uris.push((*uri).to_owned()),
                 _ => {}
             }
         }

@@ -74,7 +74,7 @@ impl ControllerConfig {
                 "enrollment": {
                     "edgeIdentity": life,
                     "edgeRouter": life,
-                    "signingCert": {"cert": pki(pki::CA), "key": pki(pki::CA_KEY)},
+                    "signingCert": {"cert": pki(pki::SIGNER), "key": pki(pki::SIGNER_KEY)},
                 },
             },
             "web": [{

@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::config::{self, ControllerConfig, Storage};
-use super::pki::Authority;
+use super::pki::{Authority, ControllerPki};
 use super::{port, version, ziti_bin};
 use crate::process::{Daemon, Fate, Running, tail};
 
@@ -25,6 +25,9 @@ pub struct ControllerOptions {
     pub token_life: Duration,
     /// Kind of database; by the program's version where it is not said.
     pub storage: Option<Storage>,
+    /// Certificates; its own where they are not given. They must be good for `localhost` and
+    /// 127.0.0.1.
+    pub pki: Option<ControllerPki>,
 }
 
 impl Default for ControllerOptions {
@@ -32,6 +35,7 @@ impl Default for ControllerOptions {
         Self {
             token_life: Duration::from_mins(30),
             storage: None,
+            pki: None,
         }
     }
 }
@@ -43,7 +47,7 @@ pub struct LocalController {
     dir: TempDir,
     program: PathBuf,
     storage: Storage,
-    authority: Authority,
+    ca_pem: String,
     address: String,
     http: reqwest::Client,
     running: Option<Running>,
@@ -63,6 +67,23 @@ impl LocalController {
 
     /// The same, with differences.
     pub async fn start_with(options: &ControllerOptions) -> Result<Self> {
+        let mut controller = Self::prepare(options)?;
+        controller.set_up().await?;
+        Ok(controller)
+    }
+
+    /// Starts a controller that waits to be taken into a cluster: it has no administrator, and
+    /// answers nothing yet. The options must name the cluster's kind of database, and certificates
+    /// of the cluster.
+    pub fn start_joiner(options: &ControllerOptions) -> Result<Self> {
+        let mut controller = Self::prepare(options)?;
+        let data = controller.path("data");
+        std::fs::create_dir_all(&data).with_context(|| format!("creating {}", data.display()))?;
+        controller.run()?;
+        Ok(controller)
+    }
+
+    fn prepare(options: &ControllerOptions) -> Result<Self> {
         let program = ziti_bin()?;
         let storage = match options.storage {
             Some(storage) => storage,
@@ -70,15 +91,18 @@ impl LocalController {
         };
         let dir = tempfile::tempdir().context("making a directory for a Ziti controller")?;
         let address = format!("127.0.0.1:{}", port::free()?);
-        let authority = Authority::new("test.ziti")?;
-        let names = ["localhost".to_owned()];
-        let pki = authority.controller("ctrl", &names, &["127.0.0.1".parse()?])?;
-        let mut controller = Self {
-            http: client(&authority.cert_pem)?,
+        let pki = if let Some(pki) = &options.pki {
+            pki.clone()
+        } else {
+            let names = ["localhost".to_owned()];
+            Authority::new("test.ziti")?.controller("ctrl", &names, &["127.0.0.1".parse()?])?
+        };
+        let controller = Self {
+            http: client(&pki.ca_pem)?,
             dir,
             program,
             storage,
-            authority,
+            ca_pem: pki.ca_pem.clone(),
             address,
             running: None,
         };
@@ -92,7 +116,6 @@ impl LocalController {
             token_life: options.token_life,
         };
         config::write(&controller.path("ctrl.yaml"), &config.render()?)?;
-        controller.set_up().await?;
         Ok(controller)
     }
 
@@ -108,7 +131,7 @@ impl LocalController {
 
     /// The authority of its network, PEM.
     pub fn ca_pem(&self) -> &str {
-        &self.authority.cert_pem
+        &self.ca_pem
     }
 
     /// The end of its log, for the message of a failed test.

@@ -17,7 +17,8 @@ use crate::paths;
 
 /// File names below a controller's PKI directory, as [`super::config`] refers to them.
 pub(super) const CA: &str = "ca.crt";
-pub(super) const CA_KEY: &str = "ca.key";
+pub(super) const SIGNER: &str = "signer.crt";
+pub(super) const SIGNER_KEY: &str = "signer.key";
 pub(super) const CERT: &str = "controller.crt";
 pub(super) const CHAIN: &str = "controller.chain.crt";
 pub(super) const KEY: &str = "controller.key";
@@ -32,13 +33,20 @@ pub struct Authority {
     pub key_pem: String,
 }
 
-/// A controller's certificate, in the files that Ziti wants.
+/// What a controller is, knows and signs with, in PEM.
 #[derive(Debug, Clone)]
 pub struct ControllerPki {
-    authority: Authority,
-    /// The controller's certificate, PEM, for server and client use.
+    /// What it trusts.
+    pub ca_pem: String,
+    /// The certificate that enrolled certificates are signed with, and its chain.
+    pub signer_pem: String,
+    /// The signer's key.
+    pub signer_key_pem: String,
+    /// The controller's certificate, for server and client use.
     pub cert_pem: String,
-    /// Its key, PEM.
+    /// The same with its chain.
+    pub chain_pem: String,
+    /// The controller's key.
     pub key_pem: String,
 }
 
@@ -82,9 +90,13 @@ impl Authority {
         let certificate = params
             .signed_by(&key, &issuer)
             .with_context(|| format!("signing the certificate of controller {id}"))?;
+        let cert_pem = certificate.pem();
         Ok(ControllerPki {
-            authority: self.clone(),
-            cert_pem: certificate.pem(),
+            ca_pem: self.cert_pem.clone(),
+            signer_pem: self.cert_pem.clone(),
+            signer_key_pem: self.key_pem.clone(),
+            chain_pem: format!("{cert_pem}{}", self.cert_pem),
+            cert_pem,
             key_pem: key.serialize_pem(),
         })
     }
@@ -92,15 +104,13 @@ impl Authority {
 
 impl ControllerPki {
     /// The files of a controller's PKI directory, by name: for a Secret or a directory.
-    pub fn files(&self) -> [(&'static str, String); 5] {
+    pub fn files(&self) -> [(&'static str, String); 6] {
         [
-            (CA, self.authority.cert_pem.clone()),
-            (CA_KEY, self.authority.key_pem.clone()),
+            (CA, self.ca_pem.clone()),
+            (SIGNER, self.signer_pem.clone()),
+            (SIGNER_KEY, self.signer_key_pem.clone()),
             (CERT, self.cert_pem.clone()),
-            (
-                CHAIN,
-                format!("{}{}", self.cert_pem, self.authority.cert_pem),
-            ),
+            (CHAIN, self.chain_pem.clone()),
             (KEY, self.key_pem.clone()),
         ]
     }
