@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{
-    admin_client, enrollment, redeemed, registered, router_until, sans, token_of, write_identity,
+    TRUST_DOMAIN, admin_client, controller_pki, enrollment, now, redeemed, registered,
+    router_until, sans, token_of, write_identity,
 };
 use testbed::ziti::config::Storage;
-use testbed::ziti::pki::ControllerPki;
 use testbed::ziti::{ControllerOptions, LocalController, LocalRouter, RouterOptions};
 use ziti::Timestamp;
 use ziti::authority::{Authority, AuthorityError, Validity};
@@ -20,7 +20,6 @@ use ziti::enroll::enroll_router;
 use ziti::management::EdgeRouterEntity;
 use ziti::pki::{CertificateFacts, Key, Sans};
 
-const TRUST_DOMAIN: &str = "demo.ziti";
 const MEMBER: &str = "demo-controller-0";
 /// 2030-01-01T00:00:00Z, when everything here begins.
 const BEGIN: i64 = 1_893_456_000;
@@ -31,15 +30,6 @@ fn days(from: i64, to: i64) -> Validity {
     Validity {
         not_before: moment(from),
         not_after: moment(to),
-    }
-}
-
-/// Valid now, for what a controller shall run on.
-fn now() -> Validity {
-    let moment = |seconds| Timestamp::from_second(Timestamp::now().as_second() + seconds).unwrap();
-    Validity {
-        not_before: moment(-300),
-        not_after: moment(30 * DAY),
     }
 }
 
@@ -254,28 +244,6 @@ fn what_cannot_be_a_certificate_is_refused_by_name_and_long_names_are_cut() {
     let not_a_root = signer.renewed(days(0, 9));
     assert!(matches!(not_a_root, Err(AuthorityError::NotARoot { .. })));
     assert!(!format!("{root:?}").contains("PRIVATE"));
-}
-
-/// What a controller runs on, as the table in `ziti::authority` says it.
-fn controller_pki(
-    root: &Authority,
-    signer: &Authority,
-    member: &str,
-    by_root: bool,
-) -> ControllerPki {
-    let issuer = if by_root { root } else { signer };
-    let (cert_pem, key) = issuer
-        .controller_certificate(member, &sans(), TRUST_DOMAIN, now())
-        .unwrap();
-    let between = if by_root { "" } else { signer.cert_pem() };
-    ControllerPki {
-        ca_pem: root.cert_pem().to_owned(),
-        signer_pem: format!("{}{}", signer.cert_pem(), root.cert_pem()),
-        signer_key_pem: signer.key().expose_pem().to_owned(),
-        chain_pem: format!("{cert_pem}{between}"),
-        cert_pem,
-        key_pem: key.expose_pem().to_owned(),
-    }
 }
 
 /// Both forms of the controller's certificate, each on a controller of its own: a router enrolls,

@@ -72,7 +72,7 @@ pub enum Deletion {
 /// share the session.
 #[derive(Clone)]
 pub struct ManagementClient {
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
 }
 
 impl fmt::Debug for ManagementClient {
@@ -141,13 +141,7 @@ impl ManagementClient {
     /// The edge router with this id. `None` only on the controller's own word, given to a
     /// valid session; whether it is still the same network is for the caller to know.
     pub async fn edge_router(&self, id: &str) -> Result<Option<EdgeRouterEntity>, ManagementError> {
-        let path = entity(EDGE_ROUTERS, id, &Method::GET)?;
-        let request = read(&path, &[]);
-        match self.run(&request).await {
-            Ok(reply) => Ok(Some(typed(&request, &reply, data(&request, &reply)?)?)),
-            Err(ManagementError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.one(EDGE_ROUTERS, id).await
     }
 
     /// Registers an edge router and returns its id. After [`ManagementError::Timeout`] (see
@@ -157,24 +151,8 @@ impl ManagementClient {
         &self,
         router: &NewEdgeRouter,
     ) -> Result<String, ManagementError> {
-        let request = write(Method::POST, EDGE_ROUTERS, None);
-        if let Err(error) = validate_name(&router.name) {
-            return InvalidSnafu {
-                call: request.call(),
-                field: "name",
-                reason: error.to_string(),
-            }
-            .fail();
-        }
-        let created = self.post(EDGE_ROUTERS, &json!(router)).await?;
-        let id = created.get("id").and_then(Value::as_str);
-        let id = id.context(UnexpectedSnafu {
-            call: request.call(),
-            status: 201_u16,
-            code: "",
-            message: "there is no id in it",
-        })?;
-        Ok(id.to_owned())
+        good_name(EDGE_ROUTERS, &router.name)?;
+        self.create(EDGE_ROUTERS, &json!(router)).await
     }
 
     /// Changes what `change` sets, and nothing else. An empty patch sends nothing (a cluster
@@ -239,6 +217,34 @@ impl ManagementClient {
         })
     }
 
+    /// The member of `collection` with this id. `None` only on the controller's own word.
+    pub(super) async fn one<T: DeserializeOwned>(
+        &self,
+        collection: &str,
+        id: &str,
+    ) -> Result<Option<T>, ManagementError> {
+        let path = entity(collection, id, &Method::GET)?;
+        let request = read(&path, &[]);
+        match self.run(&request).await {
+            Ok(reply) => Ok(Some(typed(&request, &reply, data(&request, &reply)?)?)),
+            Err(ManagementError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds a member to the collection at `path` and returns its id. Never repeated.
+    pub(super) async fn create(&self, path: &str, body: &Value) -> Result<String, ManagementError> {
+        let created = self.post(path, body).await?;
+        let id = created.get("id").and_then(Value::as_str);
+        let id = id.with_context(|| UnexpectedSnafu {
+            call: write(Method::POST, path, None).call(),
+            status: 201_u16,
+            code: "",
+            message: "there is no id in it",
+        })?;
+        Ok(id.to_owned())
+    }
+
     /// `GET path`: member `data` of the reply. For kinds that have no call of their own.
     pub async fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, ManagementError> {
         let request = read(path, query);
@@ -282,7 +288,7 @@ impl ManagementClient {
         self.connection.open_events(deadline).await
     }
 
-    async fn run(&self, request: &Request<'_>) -> Result<Reply, ManagementError> {
+    pub(super) async fn run(&self, request: &Request<'_>) -> Result<Reply, ManagementError> {
         let reply = self.connection.call(request).await?;
         if reply.status.is_success() {
             Ok(reply)
@@ -292,7 +298,7 @@ impl ManagementClient {
     }
 }
 
-fn read<'a>(path: &'a str, query: &'a [(&'a str, &'a str)]) -> Request<'a> {
+pub(super) fn read<'a>(path: &'a str, query: &'a [(&'a str, &'a str)]) -> Request<'a> {
     Request {
         method: Method::GET,
         path,
@@ -302,7 +308,7 @@ fn read<'a>(path: &'a str, query: &'a [(&'a str, &'a str)]) -> Request<'a> {
     }
 }
 
-fn write(method: Method, path: &str, body: Option<Value>) -> Request<'_> {
+pub(super) fn write(method: Method, path: &str, body: Option<Value>) -> Request<'_> {
     Request {
         method,
         path,
@@ -314,7 +320,11 @@ fn write(method: Method, path: &str, body: Option<Value>) -> Request<'_> {
 
 /// `collection/id`. Ziti's ids are letters, digits, `-` and `.`, and may begin with either mark;
 /// anything else would be another path.
-fn entity(collection: &str, id: &str, method: &Method) -> Result<String, ManagementError> {
+pub(super) fn entity(
+    collection: &str,
+    id: &str,
+    method: &Method,
+) -> Result<String, ManagementError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~');
     ensure!(
         !matches!(id, "" | "." | "..") && id.chars().all(allowed),
@@ -330,7 +340,19 @@ fn entity(collection: &str, id: &str, method: &Method) -> Result<String, Managem
     Ok(format!("{collection}/{id}"))
 }
 
-fn invalid_filter(path: &'static str) -> impl Fn(super::FilterError) -> ManagementError {
+/// Whether `name` can be given to an entity of `collection` and found again.
+pub(super) fn good_name(collection: &str, name: &str) -> Result<(), ManagementError> {
+    validate_name(name).or_else(|error| {
+        InvalidSnafu {
+            call: write(Method::POST, collection, None).call(),
+            field: "name",
+            reason: error.to_string(),
+        }
+        .fail()
+    })
+}
+
+pub(super) fn invalid_filter(path: &'static str) -> impl Fn(super::FilterError) -> ManagementError {
     move |error| ManagementError::Invalid {
         call: super::Call {
             method: Method::GET,
@@ -341,7 +363,7 @@ fn invalid_filter(path: &'static str) -> impl Fn(super::FilterError) -> Manageme
     }
 }
 
-fn data(request: &Request<'_>, reply: &Reply) -> Result<Value, ManagementError> {
+pub(super) fn data(request: &Request<'_>, reply: &Reply) -> Result<Value, ManagementError> {
     reply.data().with_context(|| UnexpectedSnafu {
         call: request.call(),
         status: reply.status.as_u16(),
@@ -353,7 +375,7 @@ fn data(request: &Request<'_>, reply: &Reply) -> Result<Value, ManagementError> 
     })
 }
 
-fn typed<T: DeserializeOwned>(
+pub(super) fn typed<T: DeserializeOwned>(
     request: &Request<'_>,
     reply: &Reply,
     data: Value,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use snafu::{Snafu, ensure};
 
-use crate::pki::CertificateFacts;
+use super::fields::{certificate_end, moment, not_blank, or_default, secret};
 use crate::token::{EnrollmentToken, TokenError};
 
 /// `syncStatus` of a router whose data model is complete: only then does it carry traffic.
@@ -191,39 +191,6 @@ impl EdgeRouterPatch {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-}
-
-/// `null` counts as absent, everywhere in this API.
-fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-fn not_blank<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    Ok(text.filter(|text| !text.is_empty()))
-}
-
-fn secret<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
-    Ok(not_blank(deserializer)?.map(SecretString::from))
-}
-
-/// Go's zero time (year 1) is "none" here.
-fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
-    let time = Option::<Timestamp>::deserialize(deserializer)?;
-    Ok(time.filter(|time| *time > Timestamp::UNIX_EPOCH))
-}
-
-/// The PEM itself, two kilobytes of each router, is not kept.
-fn certificate_end<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Timestamp>, D::Error> {
-    let pem = not_blank(deserializer)?;
-    let facts = pem.and_then(|pem| CertificateFacts::from_pem(&pem).ok());
-    Ok(facts.map(|facts| facts.not_after))
 }
 
 fn version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {

@@ -7,7 +7,7 @@ use snafu::Snafu;
 
 use crate::http::{Failure, Reply};
 
-/// Which call it was: method and path below `/edge/management/v1`.
+/// Which call it was: method and path, below `/edge/management/v1` unless it is of the fabric API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// `GET`, `POST`, `PATCH` or `DELETE`.
@@ -46,6 +46,8 @@ pub enum ErrorKind {
     TooManyRequests,
     /// The cluster has no leader, so it takes no writes.
     NoLeader,
+    /// The controller stands alone, and was asked about its cluster.
+    NotACluster,
     /// The controller does not accept a value.
     Invalid,
     /// The client was given something it cannot use.
@@ -149,6 +151,12 @@ pub enum ManagementError {
         /// Which call.
         call: Call,
     },
+    /// The controller has a database of its own (`db`) and no Raft log.
+    #[snafu(display("{call}: the controller is not in cluster mode"))]
+    NotACluster {
+        /// Which call.
+        call: Call,
+    },
     /// A value that the controller does not accept.
     #[snafu(display("{call}: `{field}` is not accepted: {reason}"))]
     Invalid {
@@ -193,6 +201,7 @@ impl ManagementError {
             Self::Timeout { .. } => ErrorKind::Timeout,
             Self::TooManyRequests { .. } => ErrorKind::TooManyRequests,
             Self::NoLeader { .. } => ErrorKind::NoLeader,
+            Self::NotACluster { .. } => ErrorKind::NotACluster,
             Self::Invalid { .. } => ErrorKind::Invalid,
             Self::Configuration { .. } => ErrorKind::Configuration,
             Self::Unexpected { .. } => ErrorKind::Unexpected,
@@ -247,6 +256,7 @@ pub(super) fn from_refusal(call: &Call, reply: &Reply) -> ManagementError {
             reason: "the controller gave up on it after 10 s".to_owned(),
         },
         _ if leaderless => ManagementError::NoLeader { call },
+        (_, "SERVER_NOT_RUNNING_IN_HA_MODE") => ManagementError::NotACluster { call },
         (StatusCode::TOO_MANY_REQUESTS, _) => ManagementError::TooManyRequests { call, code },
         // A 404 without Ziti's code comes from something in between, and means nothing.
         (StatusCode::NOT_FOUND, "NOT_FOUND") => ManagementError::NotFound { call },
@@ -259,13 +269,14 @@ pub(super) fn from_refusal(call: &Call, reply: &Reply) -> ManagementError {
             ManagementError::NameTaken { call, reason }
         }
         (StatusCode::CONFLICT, _)
-        | (_, "ENTITY_CAN_NOT_BE_UPDATED" | "ENTITY_CAN_NOT_BE_DELETED") => {
-            ManagementError::Conflict {
-                call,
-                code,
-                message,
-            }
-        }
+        | (
+            _,
+            "ENTITY_CAN_NOT_BE_UPDATED" | "ENTITY_CAN_NOT_BE_DELETED" | "TRANSFER_LEADERSHIP_ERROR",
+        ) => ManagementError::Conflict {
+            call,
+            code,
+            message: with_reason(message, &cause.reason),
+        },
         (StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE, _) => {
             let reason = if cause.reason.is_empty() {
                 message
@@ -282,12 +293,16 @@ pub(super) fn from_refusal(call: &Call, reply: &Reply) -> ManagementError {
             call,
             status: status.as_u16(),
             code,
-            message: if cause.reason.is_empty() {
-                message
-            } else {
-                format!("{message} ({})", cause.reason)
-            },
+            message: with_reason(message, &cause.reason),
         },
+    }
+}
+
+fn with_reason(message: String, reason: &str) -> String {
+    if reason.is_empty() {
+        message
+    } else {
+        format!("{message} ({reason})")
     }
 }
 
@@ -324,6 +339,10 @@ mod tests {
             "message":"could not x: CLUSTER_NO_LEADER: Cluster has no leader"}}}"#;
         assert_eq!(kind(500, hidden), ErrorKind::NoLeader);
         assert_eq!(kind(429, &body("RATE_LIMITED")), ErrorKind::TooManyRequests);
+        let alone = body("SERVER_NOT_RUNNING_IN_HA_MODE");
+        assert_eq!(kind(400, &alone), ErrorKind::NotACluster);
+        let not_now = body("TRANSFER_LEADERSHIP_ERROR");
+        assert_eq!(kind(500, &not_now), ErrorKind::Conflict);
         assert_eq!(kind(404, &body("NOT_FOUND")), ErrorKind::NotFound);
         assert_eq!(kind(404, "<html>"), ErrorKind::Unexpected);
         let in_use = body("CAN_NOT_DELETE_REFERENCED_ENTITY");

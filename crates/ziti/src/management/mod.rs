@@ -7,16 +7,23 @@
 //! write. What a call came to is a [`ManagementError`], told apart by what can be done.
 
 mod client;
+mod cluster;
 mod edge_router;
 mod error;
+mod fields;
 mod filter;
+mod identity;
+mod policy;
 mod session;
 mod websocket;
 
 pub use client::{Deletion, Listed, ManagementClient, Options, Version};
+pub use cluster::Member;
 pub use edge_router::{
     EdgeRouterEntity, EdgeRouterPatch, NameError, NewEdgeRouter, SYNC_DONE, validate_name,
 };
 pub use error::{Call, ErrorKind, ManagementError};
 pub use filter::{Filter, FilterError};
+pub use identity::{Authenticator, Identity, NewIdentity, OneTimeToken};
+pub use policy::{NewPolicy, Policy, PolicyKind, PolicyPatch, Semantic};
 pub use session::Credential;

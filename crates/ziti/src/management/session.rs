@@ -30,6 +30,8 @@ use crate::tls::{self, ClientIdentity};
 use crate::trust::{self, CaBundle};
 
 const MANAGEMENT_API: &str = "/edge/management/v1";
+/// The other API of an administrator, with the same sessions.
+const FABRIC_API: &str = "/fabric/v1/";
 /// The header that carries the session, both ways.
 pub(super) const SESSION_HEADER: &str = "zt-session";
 const AUTHENTICATE: &str = "/authenticate";
@@ -65,7 +67,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// One request, below [`MANAGEMENT_API`]. No `Debug`: the body of a login is a password.
+/// One request, below [`MANAGEMENT_API`], or with a whole path in [`FABRIC_API`]. No `Debug`: the body of a login is a password.
 pub(super) struct Request<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
@@ -130,21 +132,38 @@ impl Connection {
                 }
             );
         }
-        let unusable = |error: &dyn fmt::Display| ManagementError::Configuration {
-            reason: error.to_string(),
-        };
         let identity = credential.as_ref().and_then(client_identity).transpose()?;
         let config = tls::client_config(ca.certificates(), identity);
         let config = config.map_err(|error| unusable(&error))?;
+        let endpoints = endpoints.iter().map(trust::base).collect();
+        Self::with(endpoints, Arc::new(config), credential, timeout)
+    }
+
+    /// The same for one of the endpoints alone, with a session of its own.
+    pub(super) fn only(&self, endpoint: usize) -> Result<Self, ManagementError> {
+        Self::with(
+            vec![self.endpoints[endpoint].clone()],
+            Arc::clone(&self.tls),
+            self.credential.clone(),
+            self.timeout,
+        )
+    }
+
+    fn with(
+        endpoints: Vec<String>,
+        tls: Arc<ClientConfig>,
+        credential: Option<Credential>,
+        timeout: Duration,
+    ) -> Result<Self, ManagementError> {
         let client = |reuse: bool| {
             let count = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
             let patience = CONNECT_TIMEOUT.min(timeout / count);
-            http::client(config.clone(), reuse, patience).map_err(|error| unusable(&error))
+            http::client((*tls).clone(), reuse, patience).map_err(|error| unusable(&error))
         };
         let (pooled, fresh) = (client(true)?, client(false)?);
         Ok(Self {
-            endpoints: endpoints.iter().map(trust::base).collect(),
-            tls: Arc::new(config),
+            endpoints,
+            tls,
             credential,
             timeout,
             pooled,
@@ -166,6 +185,11 @@ impl Connection {
         self.state.lock().await.current
     }
 
+    /// Has the next call go to `endpoint`.
+    pub(super) async fn turn_to(&self, endpoint: usize) {
+        self.state.lock().await.current = endpoint;
+    }
+
     /// Carries `request` out on the endpoint that worked last, or on the next one that can be
     /// reached, all within the timeout of one call.
     pub(super) async fn call(&self, request: &Request<'_>) -> Result<Reply, ManagementError> {
@@ -185,14 +209,23 @@ impl Connection {
                 Err(error @ ManagementError::Timeout { .. }) => {
                     // Not tried elsewhere now, it may have been carried out; but a controller
                     // that hangs shall not cost every later call its whole time.
-                    self.state.lock().await.current = next;
+                    self.move_on(first, next).await;
                     return Err(error);
                 }
                 other => {
-                    self.state.lock().await.current = endpoint;
+                    self.move_on(first, endpoint).await;
                     return other;
                 }
             }
+        }
+    }
+
+    /// What a call found out about the endpoint that it began with, unless another one was chosen
+    /// meanwhile.
+    async fn move_on(&self, first: usize, to: usize) {
+        let mut state = self.state.lock().await;
+        if state.current == first {
+            state.current = to;
         }
     }
 
@@ -367,10 +400,12 @@ impl Connection {
         session: Option<&SecretString>,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
-        let url = format!(
-            "{}{MANAGEMENT_API}{}",
-            self.endpoints[endpoint], request.path
-        );
+        let api = if request.path.starts_with(FABRIC_API) {
+            ""
+        } else {
+            MANAGEMENT_API
+        };
+        let url = format!("{}{api}{}", self.endpoints[endpoint], request.path);
         let mut builder = client
             .request(request.method.clone(), url)
             .header(reqwest::header::ACCEPT, "application/json")
@@ -383,6 +418,12 @@ impl Connection {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         http::exchange(builder, left).await
+    }
+}
+
+fn unusable(error: &dyn fmt::Display) -> ManagementError {
+    ManagementError::Configuration {
+        reason: error.to_string(),
     }
 }
 

@@ -1,10 +1,10 @@
-//! Opens the websocket of [`crate::events`], on the session that the calls of
-//! [`super::ManagementClient`] use. For that module only.
+//! Connections beside the calls of [`super::ManagementClient`], for that module only: the websocket
+//! of [`crate::events`], on the session that the calls use, and a look at a served certificate.
 
 use std::sync::Arc;
 
 use reqwest::{Method, StatusCode};
-use rustls_pki_types::ServerName;
+use rustls_pki_types::{CertificateDer, ServerName};
 use secrecy::{ExposeSecret, SecretString};
 use snafu::{OptionExt, ResultExt, ensure};
 use tokio::net::TcpStream;
@@ -86,6 +86,14 @@ impl Connection {
             }
             Err(error) => unreachable(error.to_string()).fail(),
         }
+    }
+
+    /// The certificate that is served there, where it is trusted.
+    pub(super) async fn served_leaf(&self, endpoint: &str) -> Option<CertificateDer<'static>> {
+        let stream = self.connected(endpoint).await.ok()?;
+        let (_, session) = stream.get_ref();
+        let leaf = session.peer_certificates()?.first()?;
+        Some(leaf.clone().into_owned())
     }
 
     /// A TLS connection of its own, under the trust and with the certificate of all calls.

@@ -6,7 +6,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use testbed::ziti::{LocalController, LocalRouter};
+use testbed::ziti::config::Storage;
+use testbed::ziti::pki::ControllerPki;
+use testbed::ziti::{ControllerOptions, LocalController, LocalRouter};
+use ziti::Timestamp;
+use ziti::authority::{Authority, Validity};
 use ziti::enroll::{RouterEnrollment, RouterIdentity, enroll_router};
 use ziti::management::{Credential, EdgeRouterEntity, ManagementClient, NewEdgeRouter, Options};
 use ziti::pki::{Key, Sans};
@@ -17,6 +21,9 @@ use ziti::{SecretString, Url};
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// For conditions that take a second on a quiet machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The trust domain of what is made here.
+pub(crate) const TRUST_DOMAIN: &str = "demo.ziti";
 
 pub(crate) fn ca(controller: &LocalController) -> CaBundle {
     CaBundle::from_pem(controller.ca_pem()).unwrap()
@@ -150,6 +157,77 @@ pub(crate) async fn router_until(
             Instant::now() < deadline,
             "router {id} is not {what} after {PATIENCE:?}: {entity:?}"
         );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Valid now, for what a controller shall run on.
+pub(crate) fn now() -> Validity {
+    let moment = |seconds| Timestamp::from_second(Timestamp::now().as_second() + seconds).unwrap();
+    Validity {
+        not_before: moment(-300),
+        not_after: moment(30 * 86_400),
+    }
+}
+
+/// What a controller runs on, as the table in `ziti::authority` says it.
+pub(crate) fn controller_pki(
+    root: &Authority,
+    signer: &Authority,
+    member: &str,
+    by_root: bool,
+) -> ControllerPki {
+    let issuer = if by_root { root } else { signer };
+    let (cert_pem, key) = issuer
+        .controller_certificate(member, &sans(), TRUST_DOMAIN, now())
+        .unwrap();
+    let between = if by_root { "" } else { signer.cert_pem() };
+    ControllerPki {
+        ca_pem: root.cert_pem().to_owned(),
+        signer_pem: format!("{}{}", signer.cert_pem(), root.cert_pem()),
+        signer_key_pem: signer.key().expose_pem().to_owned(),
+        chain_pem: format!("{cert_pem}{between}"),
+        cert_pem,
+        key_pem: key.expose_pem().to_owned(),
+    }
+}
+
+/// A cluster of controllers `c-0`, `c-1`, …; the first was set up, and took the others in.
+pub(crate) async fn cluster_of(size: usize) -> Vec<LocalController> {
+    let root = Authority::root(TRUST_DOMAIN, now()).unwrap();
+    let options = |index: usize| {
+        let member = format!("c-{index}");
+        let signer = root.signer(&member, None, now()).unwrap();
+        ControllerOptions {
+            storage: Some(Storage::Cluster),
+            pki: Some(controller_pki(&root, &signer, &member, true)),
+            ..ControllerOptions::default()
+        }
+    };
+    let first = LocalController::start_with(&options(0)).await.unwrap();
+    let client = admin_client(&first);
+    let mut controllers = vec![first];
+    for index in 1..size {
+        let joiner = LocalController::start_joiner(&options(index)).unwrap();
+        let address = joiner.control_plane();
+        // It listens a moment after its start.
+        until("the joiner is taken in", async || {
+            client.add_member(&address, true).await.ok()
+        })
+        .await;
+        controllers.push(joiner);
+    }
+    controllers
+}
+
+/// Tries until there is something.
+pub(crate) async fn until<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = attempt().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not after {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
