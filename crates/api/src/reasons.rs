@@ -56,6 +56,8 @@ pub const NETWORK_CHANGED: &str = "NetworkChanged";
 pub const FOREIGN_INSTALL: &str = "ForeignInstall";
 /// EdgeRouters still need this network.
 pub const IN_USE: &str = "InUse";
+/// The network ends with its ZitiController, which is being deleted.
+pub const NETWORK_ENDS: &str = "NetworkEnds";
 /// No credential is given: only provided tokens can be used.
 pub const NO_CREDENTIAL: &str = "NoCredential";
 

@@ -43,6 +43,14 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "ZITI_OPERATOR_ROUTER_IMAGE")]
     pub(crate) router_image: String,
 
+    /// Image of controllers whose ZitiController names none.
+    #[arg(
+        long,
+        env = "ZITI_OPERATOR_CONTROLLER_IMAGE",
+        default_value = "docker.io/openziti/ziti-controller:2.0.3"
+    )]
+    pub(crate) controller_image: String,
+
     /// Namespace to serve; may be given more than once. Default: all.
     #[arg(
         long = "watch-namespace",

@@ -1,5 +1,6 @@
 //! What every reconcile is given.
 
+use crate::controller::Clients;
 use crate::events::Events;
 use crate::leader::Leadership;
 use crate::networks::Networks;
@@ -19,6 +20,7 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
     pub(crate) networks: Networks,
+    pub(crate) controllers: Clients,
     pub(crate) events: Events,
     pub(crate) leadership: Leadership,
     pub(crate) stores: Stores,

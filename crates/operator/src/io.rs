@@ -1,8 +1,12 @@
-//! The few writes to Kubernetes that all controllers share.
+//! The few reads of and writes to Kubernetes that all controllers share.
 
+use crate::context::Context;
 use crate::problem::Error;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use futures::future::try_join_all;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{DynamicObject, TypeMeta};
 use kube::{Resource, ResourceExt};
+use plan::set::extra::KINDS;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -128,4 +132,89 @@ pub(crate) fn is_not_found(error: &kube::Error) -> bool {
 /// then of the server itself, and has no reason in it.
 pub(crate) fn is_unknown_kind(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Objects of a namespace, read live.
+pub(crate) async fn list<K>(
+    context: &Context,
+    namespace: &str,
+    params: &ListParams,
+) -> Result<Vec<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let listed = api.list(params).await.map_err(Error::kubernetes(
+        "listing",
+        format!("{} of {namespace}", K::plural(&())),
+    ))?;
+    Ok(listed.items)
+}
+
+/// Objects of the kinds that only some sets have. A list leaves out what kind its
+/// items are of.
+pub(crate) async fn list_extras(
+    context: &Context,
+    namespace: &str,
+    params: &ListParams,
+) -> Result<Vec<DynamicObject>, Error> {
+    let reads = KINDS.iter().map(async |kind| {
+        let resource = kind.resource();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(context.client.clone(), namespace, &resource);
+        let listed = match api.list(params).await {
+            Ok(listed) => listed.items,
+            Err(error) if kind.optional && is_unknown_kind(&error) => Vec::new(),
+            Err(error) => {
+                let what = format!("{} of {namespace}", kind.plural);
+                return Err(Error::kubernetes("listing", what)(error));
+            }
+        };
+        let types = TypeMeta {
+            api_version: resource.api_version,
+            kind: resource.kind,
+        };
+        let known = listed.into_iter().map(move |object| DynamicObject {
+            types: Some(types.clone()),
+            ..object
+        });
+        Ok(known.collect::<Vec<_>>())
+    });
+    Ok(try_join_all(reads).await?.concat())
+}
+
+/// Delete an object, if it is still the one of that uid. One that is gone is no
+/// error.
+pub(crate) async fn delete<K>(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    uid: Option<&String>,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let preconditions = uid.map(|uid| Preconditions {
+        uid: Some(uid.clone()),
+        resource_version: None,
+    });
+    let params = DeleteParams {
+        preconditions,
+        ..DeleteParams::default()
+    };
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_not_found(&error) => Ok(()),
+        Err(error) => Err(Error::kubernetes(
+            "deleting",
+            format!("{} {name}", K::kind(&())),
+        )(error)),
+    }
 }

@@ -2,13 +2,14 @@
 
 use crate::cli::{LogFormat, RunArgs};
 use crate::context::{Backoff, Context, Stores};
+use crate::controller::{self, Clients};
 use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::leader::{Candidate, Leadership};
 use crate::networks::{Networks, Wakers};
 use crate::{cluster_dns, edge_router, network, set};
 use anyhow::{Context as _, Result};
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter};
 use futures::StreamExt;
 use futures::future::join_all;
 use kube::runtime::controller::Config as ControllerConfig;
@@ -126,6 +127,7 @@ async fn controllers(
         install_id: args.install_id.clone(),
         agent_image: args.agent_image.clone(),
         router_image: args.router_image.clone(),
+        controller_image: args.controller_image.clone(),
         cluster_dns: cluster_dns::own(),
     };
     let events = Events::new(client.clone(), identity);
@@ -194,7 +196,10 @@ impl Scope {
             Controller::new(self.api::<EdgeRouter>(), watcher::Config::default())
                 .with_config(config.clone());
         let set_controller = Controller::new(self.api::<ZitiRouter>(), watcher::Config::default())
-            .with_config(config);
+            .with_config(config.clone());
+        let ziti_controllers =
+            Controller::new(self.api::<ZitiController>(), watcher::Config::default())
+                .with_config(config);
         let stores = Stores {
             networks: network_controller.store(),
             edge_routers: edge_router_controller.store(),
@@ -204,6 +209,7 @@ impl Scope {
             client: self.client.clone(),
             settings,
             networks,
+            controllers: Clients::default(),
             events,
             leadership,
             reads_nodes: self.reads_nodes,
@@ -247,6 +253,15 @@ impl Scope {
                     .run(
                         set::reconcile,
                         |object, error, context| set::failed(&object, error, &context),
+                        context.clone()
+                    )
+            ),
+            drain(
+                self.controller_watches(ziti_controllers)
+                    .graceful_shutdown_on(stopped())
+                    .run(
+                        controller::reconcile,
+                        |object, error, context| controller::failed(&object, error, &context),
                         context.clone()
                     )
             ),

@@ -6,7 +6,7 @@ use crate::nodes;
 use crate::run::Scope;
 use api::edge_router::Enrollment;
 use api::router::Topology;
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names};
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, names};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
@@ -79,6 +79,39 @@ impl Scope {
                 wanted
             },
         )
+    }
+
+    /// Everything that carries the label of a ZitiController, and its network.
+    pub(crate) fn controller_watches(
+        &self,
+        controller: Controller<ZitiController>,
+    ) -> Controller<ZitiController> {
+        let ours = || watcher::Config::default().labels(names::LABEL_CONTROLLER);
+        controller
+            .watches(
+                self.api::<PartialObjectMeta<StatefulSet>>(),
+                ours(),
+                |object| of_controller(object.meta()),
+            )
+            .watches(self.api::<PartialObjectMeta<Pod>>(), ours(), |object| {
+                of_controller(object.meta())
+            })
+            .watches(
+                self.api::<PartialObjectMeta<k8s_openapi::api::core::v1::Service>>(),
+                ours(),
+                |object| of_controller(object.meta()),
+            )
+            .watches(
+                self.api::<PartialObjectMeta<ConfigMap>>(),
+                ours(),
+                |object| of_controller(object.meta()),
+            )
+            .watches(self.api::<PartialObjectMeta<Secret>>(), ours(), |object| {
+                of_controller(object.meta())
+            })
+            .watches(self.api::<ZitiNetwork>(), ours(), |object| {
+                of_controller(object.meta())
+            })
     }
 
     /// Everything that carries the set's label, and what the set names.
@@ -193,6 +226,11 @@ fn by_node(store: &Store<ZitiRouter>) -> Vec<ObjectRef<ZitiRouter>> {
 fn of_set(metadata: &kube::core::ObjectMeta) -> Option<ObjectRef<ZitiRouter>> {
     let set = metadata.labels.as_ref()?.get(names::LABEL_SET)?;
     Some(ObjectRef::new(set).within(metadata.namespace.as_deref()?))
+}
+
+fn of_controller(metadata: &kube::core::ObjectMeta) -> Option<ObjectRef<ZitiController>> {
+    let name = metadata.labels.as_ref()?.get(names::LABEL_CONTROLLER)?;
+    Some(ObjectRef::new(name).within(metadata.namespace.as_deref()?))
 }
 
 fn owner<K: Resource<DynamicType = ()>>(metadata: &kube::core::ObjectMeta) -> Option<ObjectRef<K>> {

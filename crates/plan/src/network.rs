@@ -142,6 +142,22 @@ pub fn plan(facts: &Facts) -> Plan {
     }
 }
 
+/// Why nothing is asked of a network any more: its controllers are being deleted
+/// with it. What is registered there need not be deleted, and is let go.
+pub fn ends(object: &ZitiNetwork) -> Option<Problem> {
+    let metadata = &object.metadata;
+    let annotations = metadata.annotations.as_ref();
+    let told = annotations.is_some_and(|have| have.contains_key(names::ANNOTATION_NETWORK_ENDS));
+    let labels = metadata.labels.as_ref();
+    let of_controller = labels.is_some_and(|have| have.contains_key(names::LABEL_CONTROLLER));
+    (told && of_controller).then(|| {
+        Problem::new(
+            reasons::NETWORK_ENDS,
+            "its ZitiController is being deleted, and the network ends with it",
+        )
+    })
+}
+
 /// Whether the network that answers is the one that is meant, and ours.
 fn judge(
     facts: &Facts,

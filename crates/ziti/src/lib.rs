@@ -11,6 +11,7 @@
 //! | [`trust`] | which certificates may speak for this network? |
 //! | [`authority`] | the certificates of a network of controllers |
 //! | [`pki`] | keys, signing requests, and what a certificate says |
+//! | [`random`] | passwords |
 //! | [`enroll`] | redeem a one-time token for an identity |
 //! | [`extend`] | new certificates for a router that has an identity |
 //! | [`management`] | read and change the network through the Edge Management API |
@@ -26,6 +27,7 @@ pub mod events;
 pub mod extend;
 pub mod management;
 pub mod pki;
+pub mod random;
 pub mod token;
 pub mod trust;
 

@@ -30,7 +30,7 @@ pub struct ZitiControllerStatus {
     /// Trust domain of the network, recorded when it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_domain: Option<String>,
-    /// Fingerprint (SHA-256) of the root's key, recorded when it was made: the
+    /// Identifier of the root's key, recorded when it was made: the
     /// operator never makes another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_key: Option<String>,

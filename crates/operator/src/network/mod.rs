@@ -44,10 +44,12 @@ pub(crate) async fn look(
     network: &Network,
 ) -> Result<Plan, Error> {
     // Observe: reads of Secrets and ConfigMaps, and calls to Ziti.
-    let connected = observe::connect(context, object, network).await;
-    let answer = match connected {
-        Ok(connection) => ask(&connection).await,
-        Err(problem) => Err(problem),
+    let answer = match plan::network::ends(object) {
+        Some(problem) => Err(problem),
+        None => match observe::connect(context, object, network).await {
+            Ok(connection) => ask(&connection).await,
+            Err(problem) => Err(problem),
+        },
     };
     let answer = answer.map_err(|problem| told_once(object, problem));
     let users = count_users(context, object).await?;

@@ -3,6 +3,7 @@
 use super::calls::Known;
 use super::no_events;
 use crate::context::{Backoff, Context, Stores};
+use crate::controller::Clients;
 use crate::leader::Leadership;
 use crate::networks::{Access, Networks};
 use crate::{edge_router, network, poller, set};
@@ -73,6 +74,7 @@ impl Look {
             settings,
             networks,
             leadership: Leadership::alone(),
+            controllers: Clients::default(),
             backoff: Backoff::default(),
             stores: Stores {
                 networks: stored(&client, namespaces).await?,

@@ -127,6 +127,8 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
         install_id: args.install_id.clone(),
         agent_image: args.agent_image.clone(),
         router_image: args.router_image.clone(),
+        // No ZitiController is looked at here.
+        controller_image: String::new(),
         cluster_dns: cluster_dns::own(),
     };
     let namespaces: BTreeSet<String> = documents.subjects.iter().map(Subject::namespace).collect();

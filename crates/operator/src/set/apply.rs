@@ -8,7 +8,7 @@ use api::{EdgeRouter, ZitiRouter, names, reasons};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use plan::edge_router::Problem;
@@ -94,7 +94,7 @@ pub(super) async fn apply(
         }
         Step::WriteTokens(write) => write_tokens(context, object, observed, write).await?,
         Step::DeletePod { name, uid, why } => {
-            delete::<Pod>(context, &namespace, name, Some(uid)).await?;
+            io::delete::<Pod>(context, &namespace, name, Some(uid)).await?;
             info!(router = path, pod = name, why, "replaced a pod");
             context
                 .events
@@ -102,14 +102,16 @@ pub(super) async fn apply(
                 .await;
         }
         Step::DeleteStatefulSet { name, uid } => {
-            delete::<StatefulSet>(context, &namespace, name, Some(uid)).await?;
+            io::delete::<StatefulSet>(context, &namespace, name, Some(uid)).await?;
         }
         Step::DeleteEdgeRouter { name, uid } => {
-            delete::<EdgeRouter>(context, &namespace, name, Some(uid)).await?;
+            io::delete::<EdgeRouter>(context, &namespace, name, Some(uid)).await?;
         }
-        Step::DeleteService { name } => delete::<Service>(context, &namespace, name, None).await?,
+        Step::DeleteService { name } => {
+            io::delete::<Service>(context, &namespace, name, None).await?;
+        }
         Step::DeleteConfigMap { name } => {
-            delete::<ConfigMap>(context, &namespace, name, None).await?;
+            io::delete::<ConfigMap>(context, &namespace, name, None).await?;
         }
         Step::ApplyExtra(kind, extra) => {
             apply_extra(context, object, observed, *kind, extra).await?;
@@ -127,7 +129,7 @@ pub(super) async fn apply(
             }
         }
         Step::DeleteClaim { name, uid } => {
-            delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
+            io::delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
             info!(router = path, claim = name, "deleted a volume claim");
         }
         Step::ReleaseInUse {
@@ -240,37 +242,6 @@ fn not_ours(kind: &str, name: &str) -> Problem {
         "{kind} {name} exists and is not this ZitiRouter's: delete or rename it, or rename the ZitiRouter"
     );
     Problem::new(reasons::SOURCE_INVALID, message)
-}
-
-async fn delete<K>(
-    context: &Context,
-    namespace: &str,
-    name: &str,
-    uid: Option<&String>,
-) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug,
-{
-    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
-    let preconditions = uid.map(|uid| Preconditions {
-        uid: Some(uid.clone()),
-        resource_version: None,
-    });
-    let params = DeleteParams {
-        preconditions,
-        ..DeleteParams::default()
-    };
-    match api.delete(name, &params).await {
-        Ok(_) => Ok(()),
-        Err(error) if io::is_not_found(&error) => Ok(()),
-        Err(error) => Err(Error::kubernetes(
-            "deleting",
-            format!("{} {name}", K::kind(&())),
-        )(error)),
-    }
 }
 
 /// The tokens written in the object, copied into a Secret, so that no other

@@ -8,22 +8,18 @@ use crate::io;
 use crate::problem::Error;
 use api::router::Topology;
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names, reasons};
-use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use kube::api::{Api, ListParams};
-use kube::core::{DynamicObject, TypeMeta};
-use kube::{Resource, ResourceExt};
+use kube::core::DynamicObject;
 use plan::Settings;
 use plan::conditions;
 use plan::edge_router::Problem;
-use plan::set::extra::KINDS;
 use plan::set::roster::Node;
 use plan::set::{Facts, Network, TokensSecret};
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 /// Everything that was observed. The Secrets stay here: the planner sees
 /// digests.
@@ -50,16 +46,16 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
 
     // First the StatefulSets, then the pods: a pod that is not there was not
     // wanted either.
-    let stateful_sets = list::<StatefulSet>(context, &namespace, &by_label).await?;
-    let pods = list::<Pod>(context, &namespace, &by_label).await?;
+    let stateful_sets = io::list::<StatefulSet>(context, &namespace, &by_label).await?;
+    let pods = io::list::<Pod>(context, &namespace, &by_label).await?;
     let refusal = refusal::last(context, &namespace, &stateful_sets, &pods).await;
     let (edge_routers, services, config_maps, claims, secrets, extras) = tokio::try_join!(
-        list::<EdgeRouter>(context, &namespace, &by_label),
-        list::<Service>(context, &namespace, &by_label),
-        list::<ConfigMap>(context, &namespace, &by_label),
-        list::<PersistentVolumeClaim>(context, &namespace, &by_label),
-        list::<Secret>(context, &namespace, &by_label),
-        extras(context, &namespace, &by_label),
+        io::list::<EdgeRouter>(context, &namespace, &by_label),
+        io::list::<Service>(context, &namespace, &by_label),
+        io::list::<ConfigMap>(context, &namespace, &by_label),
+        io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
+        io::list::<Secret>(context, &namespace, &by_label),
+        io::list_extras(context, &namespace, &by_label),
     )?;
     let tokens = tokens(
         context,
@@ -153,21 +149,6 @@ impl Observed {
     }
 }
 
-async fn list<K>(context: &Context, namespace: &str, params: &ListParams) -> Result<Vec<K>, Error>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug,
-{
-    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
-    let listed = api.list(params).await.map_err(Error::kubernetes(
-        "listing",
-        format!("{} of {namespace}", K::plural(&())),
-    ))?;
-    Ok(listed.items)
-}
-
 /// The cluster's nodes, where the topology is by node and they may be read.
 async fn nodes(context: &Context, object: &ZitiRouter) -> Result<Option<Vec<Node>>, Error> {
     let asked = object.spec.effective_topology() == Topology::PerNode;
@@ -184,38 +165,6 @@ async fn nodes(context: &Context, object: &ZitiRouter) -> Result<Option<Vec<Node
         labels: node.metadata.labels.unwrap_or_default(),
     });
     Ok(Some(nodes.collect()))
-}
-
-/// Objects of the kinds that only some sets have. A list leaves out what kind its
-/// items are of.
-async fn extras(
-    context: &Context,
-    namespace: &str,
-    params: &ListParams,
-) -> Result<Vec<DynamicObject>, Error> {
-    let reads = KINDS.iter().map(async |kind| {
-        let resource = kind.resource();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(context.client.clone(), namespace, &resource);
-        let listed = match api.list(params).await {
-            Ok(listed) => listed.items,
-            Err(error) if kind.optional && io::is_unknown_kind(&error) => Vec::new(),
-            Err(error) => {
-                let what = format!("{} of {namespace}", kind.plural);
-                return Err(Error::kubernetes("listing", what)(error));
-            }
-        };
-        let types = TypeMeta {
-            api_version: resource.api_version,
-            kind: resource.kind,
-        };
-        let known = listed.into_iter().map(move |object| DynamicObject {
-            types: Some(types.clone()),
-            ..object
-        });
-        Ok(known.collect::<Vec<_>>())
-    });
-    Ok(try_join_all(reads).await?.concat())
 }
 
 /// Digests of the tokens in a Secret, by key.

@@ -6,7 +6,7 @@
 
 use super::config::control_plane;
 use super::member::{Member, wished};
-use super::{Cluster, Facts, Step};
+use super::{Cluster, Facts, Root, Step};
 use crate::set::member::{is_observed, replicas};
 use api::controller::UpdateStrategy;
 use k8s_openapi::jiff::SignedDuration;
@@ -32,11 +32,9 @@ pub fn led<'a>(facts: &'a Facts) -> Option<&'a Cluster> {
 pub fn is_made(facts: &Facts) -> bool {
     let status = facts.object.status.as_ref();
     let recorded = status.is_some_and(|status| status.initialized.is_some());
-    recorded
-        || facts
-            .cluster
-            .as_ref()
-            .is_ok_and(|cluster| !cluster.members.is_empty())
+    let marked = matches!(&facts.root, Root::Sound(root) if root.made);
+    let cluster = facts.cluster.as_ref();
+    recorded || marked || cluster.is_ok_and(|cluster| !cluster.members.is_empty())
 }
 
 /// How many pods the workload is told to run. A member that is still in the

@@ -136,6 +136,12 @@ fn bootstrap(facts: &Facts, steps: &mut Vec<Step>) {
     let first = names::controller_member(name_of(facts.object), 0);
     let initialize = (!is_made(facts)).then_some(first);
     let have = facts.bootstrap.as_ref();
+    if let Root::Sound(root) = &facts.root
+        && initialize.is_none()
+        && !root.made
+    {
+        steps.push(Step::MarkMade);
+    }
     let fresh = match (&facts.admin, have) {
         (Admin::Ready { digest }, Some(have)) => have.admin.as_ref() == Some(digest),
         _ => false,

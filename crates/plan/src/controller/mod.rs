@@ -99,8 +99,11 @@ pub enum Root {
 pub struct RootFacts {
     /// Its certificate, PEM; older ones of the same key behind it.
     pub bundle: String,
-    /// Fingerprint (SHA-256) of its key.
+    /// Identifier of its key.
     pub key: String,
+    /// Whether a network has been made with it. It is kept with the root, and so
+    /// outlives the ZitiController where the databases do.
+    pub made: bool,
     /// Trust domain in its certificate.
     pub trust_domain: Option<String>,
     /// Its life.
@@ -240,6 +243,8 @@ pub enum Step {
     ForgetMembers(Vec<String>),
     /// Make the first administrator's Secret. Fails where it exists.
     MakeAdmin,
+    /// Keep with the root that the network has been made.
+    MarkMade,
     /// Say in the bootstrap Secret which member may make the network, or none.
     WriteBootstrap {
         /// The member.

@@ -295,14 +295,7 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
                 (Truth::False, reasons::QUORUM_LOST, message)
             }
         }
-        (Ok(_), None) if is_made(facts) => {
-            let message = format!(
-                "the cluster has no leader: a majority of its members must run and reach each other. Nothing is changed meanwhile. If a majority of the databases is lost for good, see docs/controllers.md, {}",
-                "\"Quorum lost\""
-            );
-            (Truth::False, reasons::QUORUM_LOST, message)
-        }
-        (Ok(_), None) => (
+        _ if !is_made(facts) => (
             Truth::False,
             reasons::PENDING,
             format!(
@@ -314,6 +307,11 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             ),
         ),
         (Err(problem), None) => (Truth::False, problem.reason, problem.message.clone()),
+        (Ok(_), None) => (Truth::False, reasons::QUORUM_LOST, leaderless()),
     };
     conditions.set(types::READY, truth, reason, message);
+}
+
+fn leaderless() -> String {
+    "the cluster has no leader: a majority of its members must run and reach each other. Nothing is changed meanwhile. Where a majority of the databases is lost for good, see \"Quorum lost\" in docs/controllers.md".to_owned()
 }

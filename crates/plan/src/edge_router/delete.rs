@@ -35,6 +35,10 @@ pub(super) fn plan(facts: &Facts) -> Plan {
             draft.step(Step::ReleaseFinalizer);
             return draft.deleting("it was never registered").finish();
         }
+        Err(problem) if problem.reason == reasons::NETWORK_ENDS => {
+            draft.step(Step::ReleaseFinalizer);
+            return draft.deleting("the network ends with it").finish();
+        }
         Err(problem) => {
             return draft
                 .deletion_blocked(&with_way_out(facts, &problem))

@@ -1,0 +1,251 @@
+//! Carries out the planner's steps. It chooses nothing.
+
+use super::observe::Observed;
+use super::{issue, network};
+use crate::context::Context;
+use crate::io;
+use crate::problem::Error;
+use api::{ZitiController, ZitiNetwork, names, reasons};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Resource, ResourceExt};
+use plan::controller::Step;
+use plan::edge_router::Problem;
+use plan::set::extra::Kind;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::fmt::Debug;
+use tracing::info;
+
+const MANAGER: &str = names::FIELD_MANAGER_CONTROLLER;
+
+pub(super) async fn apply(
+    context: &Context,
+    api: &Api<ZitiController>,
+    object: &ZitiController,
+    observed: &Observed,
+    step: &Step,
+) -> Result<(), Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let name = object.name_any();
+    let version = object.resource_version().unwrap_or_default();
+    let path = io::path(object);
+    match step {
+        Step::AddFinalizer => {
+            let finalizers = io::with_finalizer(object, names::FINALIZER_CONTROLLER);
+            io::set_finalizers(api, &name, &version, &finalizers, MANAGER).await?;
+        }
+        Step::ReleaseFinalizer => {
+            let finalizers = io::without_finalizer(object, names::FINALIZER_CONTROLLER);
+            io::set_finalizers(api, &name, &version, &finalizers, MANAGER).await?;
+            info!(controller = path, "let go");
+        }
+        Step::ApplyService(service) => {
+            claim(context, object, service.as_ref(), &observed.services).await?;
+        }
+        Step::ApplyConfigMap(map) => {
+            claim(context, object, map.as_ref(), &observed.config_maps).await?;
+        }
+        Step::ApplyStatefulSet(set) => {
+            let known = observed.stateful_set.as_ref();
+            let known = known.map(std::slice::from_ref).unwrap_or_default();
+            claim(context, object, set.as_ref(), known).await?;
+            info!(controller = path, "applied the StatefulSet");
+        }
+        Step::ApplyNetwork(wanted) => {
+            let known = observed.network.as_ref();
+            let known = known.map(std::slice::from_ref).unwrap_or_default();
+            claim(context, object, wanted.as_ref(), known).await?;
+        }
+        Step::ApplyExtra(kind, extra) => apply_extra(context, object, *kind, extra).await?,
+        Step::MakeRoot { trust_domain, life } => {
+            issue::make_root(context, object, trust_domain, *life).await?;
+        }
+        Step::RenewRoot { life } => issue::renew_root(context, object, observed, *life).await?,
+        Step::Issue(issues) => issue::issue(context, object, observed, issues).await?,
+        Step::ForgetMembers(members) => {
+            issue::forget(context, object, observed, members).await?;
+        }
+        Step::MarkMade => issue::mark_made(context, object, observed).await?,
+        Step::MakeAdmin => issue::make_admin(context, object).await?,
+        Step::WriteBootstrap { initialize } => {
+            issue::write_bootstrap(context, object, observed, initialize.as_deref()).await?;
+        }
+        Step::AddMember { member, address } => {
+            network::add_member(context, object, member, address).await?;
+        }
+        Step::RemoveMember { member } => network::remove_member(context, object, member).await?,
+        Step::TransferLeadership { to } => {
+            network::transfer_leadership(context, object, to).await?;
+        }
+        Step::DeletePod { name, uid, why } => {
+            io::delete::<Pod>(context, &namespace, name, Some(uid)).await?;
+            info!(controller = path, pod = name, why, "replaced a pod");
+            let note = format!("replaced pod {name}: {why}");
+            context.events.done(object, "PodReplaced", note).await;
+        }
+        Step::MakePolicies => network::make_policies(context, object).await?,
+        Step::DeletePolicies => network::delete_policies(context, object).await?,
+        Step::MakeOperatorIdentity { serial } => {
+            network::make_identity(context, object, *serial).await?;
+        }
+        Step::DeleteIdentities(ids) => network::delete_identities(context, object, ids).await?,
+        Step::EndNetwork => end_network(context, &namespace, &name).await?,
+        Step::DeleteNetwork { uid } => {
+            io::delete::<ZitiNetwork>(context, &namespace, &name, Some(uid)).await?;
+        }
+        Step::DeleteStatefulSet { uid } => {
+            let workload = names::controller_workload(&name);
+            io::delete::<StatefulSet>(context, &namespace, &workload, Some(uid)).await?;
+        }
+        Step::DeleteService { name } => {
+            io::delete::<Service>(context, &namespace, name, None).await?;
+        }
+        Step::DeleteConfigMap { name } => {
+            io::delete::<ConfigMap>(context, &namespace, name, None).await?;
+        }
+        Step::DeleteExtra { kind, name } => {
+            let resource = kind.resource();
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(context.client.clone(), &namespace, &resource);
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(error) if !io::is_not_found(&error) => {
+                    let what = format!("{} {name}", kind.kind);
+                    return Err(Error::kubernetes("deleting", what)(error));
+                }
+                _ => {}
+            }
+        }
+        Step::DeleteClaim { name, uid } => {
+            io::delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
+            info!(controller = path, claim = name, "deleted a volume claim");
+        }
+        Step::DeleteSecrets => delete_secrets(context, object, observed).await?,
+    }
+    Ok(())
+}
+
+/// Apply an object as it was seen. Where it was not seen among ours, make sure
+/// first that it is not what somebody else made under that name.
+async fn claim<K>(
+    context: &Context,
+    owner: &ZitiController,
+    object: &K,
+    ours: &[K],
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + Serialize
+        + DeserializeOwned
+        + Debug,
+{
+    let namespace = owner.namespace().unwrap_or_default();
+    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
+    let name = object.name_any();
+    let known = ours.iter().find(|known| known.name_any() == name);
+    let mut version = known.and_then(ResourceExt::resource_version);
+    if known.is_none() {
+        let kind = K::kind(&());
+        let found = api.get_metadata_opt(&name).await;
+        let found = found.map_err(Error::kubernetes("reading", format!("{kind} {name}")))?;
+        if let Some(found) = found {
+            if found.labels().get(names::LABEL_CONTROLLER) != Some(&owner.name_any()) {
+                return Err(not_ours(&kind, &name).into());
+            }
+            version = found.resource_version();
+        }
+    }
+    let mut object = object.clone();
+    object.meta_mut().resource_version = version;
+    io::apply(&api, &object, MANAGER).await.map(drop)
+}
+
+async fn apply_extra(
+    context: &Context,
+    owner: &ZitiController,
+    kind: Kind,
+    object: &DynamicObject,
+) -> Result<(), Error> {
+    let resource = kind.resource();
+    let namespace = owner.namespace().unwrap_or_default();
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), &namespace, &resource);
+    let name = object.name_any();
+    let what = || format!("{} {namespace}/{name}", kind.kind);
+    let found = match api.get_metadata_opt(&name).await {
+        Err(error) if kind.optional && io::is_unknown_kind(&error) => {
+            let message = format!(
+                "this cluster has no {} ({}/{}): install it, or choose another expose type",
+                kind.kind, kind.group, kind.version
+            );
+            return Err(Problem::new(reasons::INVALID_SPEC, message).into());
+        }
+        found => found.map_err(Error::kubernetes("reading", what()))?,
+    };
+    let mut object = object.clone();
+    if let Some(found) = found {
+        if found.labels().get(names::LABEL_CONTROLLER) != Some(&owner.name_any()) {
+            return Err(not_ours(kind.kind, &name).into());
+        }
+        object.metadata.resource_version = found.resource_version();
+    }
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch(&name, &params, &Patch::Apply(&object))
+        .await
+        .map_err(Error::kubernetes("applying", what()))?;
+    Ok(())
+}
+
+fn not_ours(kind: &str, name: &str) -> Problem {
+    let message = format!(
+        "{kind} {name} exists and is not this ZitiController's: delete or rename it, or rename the ZitiController"
+    );
+    Problem::new(reasons::SOURCE_INVALID, message)
+}
+
+async fn end_network(context: &Context, namespace: &str, name: &str) -> Result<(), Error> {
+    let api: Api<ZitiNetwork> = Api::namespaced(context.client.clone(), namespace);
+    let patch = json!({"metadata": {"annotations": {names::ANNOTATION_NETWORK_ENDS: "true"}}});
+    let params = PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    match api.patch(name, &params, &Patch::Merge(patch)).await {
+        Err(error) if !io::is_not_found(&error) => {
+            let what = format!("ZitiNetwork {name}");
+            Err(Error::kubernetes("annotating", what)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Those that the operator made, and no others.
+async fn delete_secrets(
+    context: &Context,
+    object: &ZitiController,
+    observed: &Observed,
+) -> Result<(), Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let held = &observed.secrets;
+    let all = [
+        &held.bootstrap,
+        &held.operator,
+        &held.admin,
+        &held.pki,
+        &held.root,
+    ];
+    for secret in all.into_iter().flatten() {
+        let labels = secret.labels();
+        let ours = labels.get(names::LABEL_MANAGED_BY).map(String::as_str) == Some(names::MANAGER)
+            && labels.get(names::LABEL_CONTROLLER) == Some(&object.name_any());
+        if ours {
+            let uid = secret.uid();
+            io::delete::<Secret>(context, &namespace, &secret.name_any(), uid.as_ref()).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Clients of the controllers' own APIs, kept from one reconcile to the next: a
+//! session is not asked for each time, since logins are limited.
+
+use plan::controller::network::Policies;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use ziti::management::ManagementClient;
+
+/// How long it is believed what stands on the network, where we wrote nothing.
+const BELIEVED: Duration = Duration::from_mins(1);
+
+/// The clients of all ZitiControllers, by `namespace/name`.
+#[derive(Default)]
+pub(crate) struct Clients(Mutex<HashMap<String, Entry>>);
+
+/// Those of one.
+#[derive(Clone)]
+struct Entry {
+    /// Digest of what the clients were made of.
+    inputs: String,
+    /// One client for each member, by name.
+    of_members: HashMap<String, ManagementClient>,
+    /// The member that led when last asked.
+    leader: Option<String>,
+    seen: Option<(Instant, Seen)>,
+}
+
+/// What was last seen on the network.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) policies: Policies,
+    pub(super) identities: Vec<(String, String)>,
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forget one that is gone, and its credential with it.
+    pub(super) fn forget(&self, path: &str) {
+        self.lock().remove(path);
+    }
+
+    /// The clients made of these very inputs.
+    pub(super) fn get(
+        &self,
+        path: &str,
+        inputs: &str,
+    ) -> Option<HashMap<String, ManagementClient>> {
+        let entries = self.lock();
+        let entry = entries.get(path).filter(|entry| entry.inputs == inputs)?;
+        Some(entry.of_members.clone())
+    }
+
+    pub(super) fn put(
+        &self,
+        path: &str,
+        inputs: &str,
+        of_members: HashMap<String, ManagementClient>,
+    ) {
+        let leader = self.leader(path);
+        let entry = Entry {
+            inputs: inputs.to_owned(),
+            of_members,
+            leader,
+            seen: None,
+        };
+        self.lock().insert(path.to_owned(), entry);
+    }
+
+    /// The client of one member.
+    pub(super) fn of_member(&self, path: &str, member: &str) -> Option<ManagementClient> {
+        self.lock().get(path)?.of_members.get(member).cloned()
+    }
+
+    /// The member that led when last asked.
+    pub(super) fn leader(&self, path: &str) -> Option<String> {
+        self.lock().get(path)?.leader.clone()
+    }
+
+    pub(super) fn set_leader(&self, path: &str, leader: &str) {
+        if let Some(entry) = self.lock().get_mut(path) {
+            entry.leader = Some(leader.to_owned());
+        }
+    }
+
+    /// What was seen on the network not long ago.
+    pub(super) fn seen(&self, path: &str) -> Option<Seen> {
+        let entries = self.lock();
+        let (at, seen) = entries.get(path)?.seen.as_ref()?;
+        (at.elapsed() < BELIEVED).then(|| seen.clone())
+    }
+
+    /// Keep what was seen; `None` where something was written since.
+    pub(super) fn see(&self, path: &str, seen: Option<Seen>) {
+        if let Some(entry) = self.lock().get_mut(path) {
+            entry.seen = seen.map(|seen| (Instant::now(), seen));
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What is known of one ZitiController: its objects, read live by label, its
+//! Secrets, and what its cluster says.
+
+use super::secrets::{self, Secrets};
+use super::{cluster, secrets as held};
+use crate::context::Context;
+use crate::io;
+use crate::problem::Error;
+use api::{EdgeRouter, ZitiController, ZitiNetwork, names};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use kube::core::DynamicObject;
+use plan::Settings;
+use plan::controller::{Cluster, Facts, Users};
+use plan::edge_router::Problem;
+
+/// Everything that was observed. The Secrets stay here: the planner sees what
+/// their certificates say, and digests.
+pub(super) struct Observed {
+    pub(super) stateful_set: Option<StatefulSet>,
+    pub(super) pods: Vec<Pod>,
+    pub(super) services: Vec<Service>,
+    pub(super) config_maps: Vec<ConfigMap>,
+    pub(super) claims: Vec<PersistentVolumeClaim>,
+    pub(super) extras: Vec<DynamicObject>,
+    pub(super) secrets: Secrets,
+    pub(super) network: Option<ZitiNetwork>,
+    pub(super) users: Users,
+    pub(super) cluster: Result<Cluster, Problem>,
+}
+
+pub(super) async fn observe(context: &Context, object: &ZitiController) -> Result<Observed, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let name = object.name_any();
+    let label = format!("{}={name}", names::LABEL_CONTROLLER);
+    let by_label = ListParams::default().labels(&label);
+
+    // The StatefulSet before the pods, as for sets.
+    let sets = io::list::<StatefulSet>(context, &namespace, &by_label).await?;
+    let workload = names::controller_workload(&name);
+    let stateful_set = sets.into_iter().find(|set| set.name_any() == workload);
+    let pods = io::list::<Pod>(context, &namespace, &by_label).await?;
+    let (services, config_maps, claims, extras, secrets, network, users) = tokio::try_join!(
+        io::list::<Service>(context, &namespace, &by_label),
+        io::list::<ConfigMap>(context, &namespace, &by_label),
+        io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
+        io::list_extras(context, &namespace, &by_label),
+        held::read(context, object, &by_label),
+        network(context, &namespace, &name),
+        users(context, &namespace, &name),
+    )?;
+    let mut observed = Observed {
+        stateful_set,
+        pods,
+        services,
+        config_maps,
+        claims,
+        extras,
+        secrets,
+        network,
+        users,
+        cluster: Ok(Cluster::default()),
+    };
+    observed.cluster = cluster::ask(context, object, &observed).await;
+    Ok(observed)
+}
+
+/// Whether the object, read by the watch, is what the API server has now.
+pub(super) async fn is_current(
+    api: &Api<ZitiController>,
+    object: &ZitiController,
+) -> Result<bool, Error> {
+    let name = object.name_any();
+    let now = api
+        .get_metadata_opt(&name)
+        .await
+        .map_err(Error::kubernetes(
+            "reading",
+            format!("ZitiController {name}"),
+        ))?;
+    Ok(now.is_some_and(|now| {
+        now.metadata.uid == object.metadata.uid
+            && now.metadata.generation == object.metadata.generation
+    }))
+}
+
+async fn network(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<ZitiNetwork>, Error> {
+    let api: Api<ZitiNetwork> = Api::namespaced(context.client.clone(), namespace);
+    let found = api.get_opt(name).await;
+    found.map_err(Error::kubernetes("reading", format!("ZitiNetwork {name}")))
+}
+
+async fn users(context: &Context, namespace: &str, name: &str) -> Result<Users, Error> {
+    let all = io::list::<EdgeRouter>(context, namespace, &ListParams::default()).await?;
+    let of_network = all.iter().filter(|er| {
+        let reference = er.spec.network_ref.as_ref();
+        reference.is_some_and(|reference| reference.name == name)
+    });
+    let mut users = Users::default();
+    for er in of_network {
+        if er.metadata.deletion_timestamp.is_some() {
+            users.leaving += 1;
+        } else {
+            users.staying += 1;
+        }
+    }
+    Ok(users)
+}
+
+impl Observed {
+    /// The same without what must not be told.
+    pub(super) fn facts<'a>(
+        &self,
+        object: &'a ZitiController,
+        settings: &'a Settings,
+        now: Timestamp,
+    ) -> Facts<'a> {
+        let root = secrets::root(&self.secrets);
+        Facts {
+            object,
+            settings,
+            stateful_set: self.stateful_set.clone(),
+            pods: self.pods.clone(),
+            services: self.services.clone(),
+            config_maps: self.config_maps.clone(),
+            claims: self.claims.clone(),
+            extras: self.extras.clone(),
+            pki: secrets::pki(&self.secrets, &root),
+            root,
+            admin: secrets::admin(&self.secrets),
+            bootstrap: secrets::bootstrap(&self.secrets),
+            cluster: self.cluster.clone(),
+            operator: secrets::operator(&self.secrets),
+            network: self.network.clone(),
+            users: self.users,
+            now,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The Secrets of a ZitiController: read, and put into what a planner may know.
+
+use crate::context::Context;
+use crate::io;
+use crate::problem::{self, Error};
+use api::{ZitiController, names};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use plan::controller::config::files;
+use plan::controller::pki::{Leaf, Life, MemberPki};
+use plan::controller::{Admin, Bootstrap, OperatorToken, Root, RootFacts};
+use std::collections::{BTreeMap, BTreeSet};
+use ziti::pki::{CertificateFacts, Key};
+
+/// Key of the root's certificate, and of the trust bundle.
+pub(super) const CA: &str = files::CA;
+/// Key of the root's key.
+pub(super) const CA_KEY: &str = "ca.key";
+/// Annotation on the root's Secret: a network was made with it.
+pub(super) const MADE: &str = "openziti.io/network-made";
+/// Annotations on the Secret of the operator's token.
+pub(super) const IDENTITY: &str = "openziti.io/identity";
+/// How often an identity was made.
+pub(super) const SERIAL: &str = "openziti.io/serial";
+/// When the identity was made.
+pub(super) const MADE_AT: &str = "openziti.io/made-at";
+/// Keys of the bootstrap Secret.
+pub(super) const INITIALIZE: &str = "initialize";
+
+/// The Secrets, as they are.
+pub(super) struct Secrets {
+    pub(super) root: Option<Secret>,
+    pub(super) pki: Option<Secret>,
+    pub(super) admin: Option<Secret>,
+    pub(super) bootstrap: Option<Secret>,
+    pub(super) operator: Option<Secret>,
+    /// The operator's own client certificate, which the ZitiNetwork's controller
+    /// keeps.
+    pub(super) identity: Option<Secret>,
+}
+
+pub(super) async fn read(
+    context: &Context,
+    object: &ZitiController,
+    by_label: &ListParams,
+) -> Result<Secrets, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let name = object.name_any();
+    let ours = io::list::<Secret>(context, &namespace, by_label).await?;
+    let find = |wanted: &str| ours.iter().find(|one| one.name_any() == wanted).cloned();
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let get = async |wanted: String| {
+        let found = api.get_opt(&wanted).await;
+        found.map_err(Error::kubernetes("reading", format!("Secret {wanted}")))
+    };
+    let admin = match &object.spec.admin_secret_ref {
+        Some(reference) => get(reference.name.clone()).await?,
+        None => match find(&names::controller_admin_secret(&name)) {
+            Some(found) => Some(found),
+            // One that somebody else put there is used all the same.
+            None => get(names::controller_admin_secret(&name)).await?,
+        },
+    };
+    Ok(Secrets {
+        root: find(&names::controller_root_secret(&name)),
+        pki: find(&names::controller_pki_secret(&name)),
+        admin,
+        bootstrap: find(&names::controller_bootstrap_secret(&name)),
+        operator: find(&names::controller_operator_secret(&name)),
+        identity: get(names::admin_identity_secret(&name)).await?,
+    })
+}
+
+/// One key of a Secret as text.
+pub(super) fn text(secret: &Secret, key: &str) -> Option<String> {
+    let value = secret.data.as_ref()?.get(key)?;
+    let text = String::from_utf8(value.0.clone()).ok()?;
+    (!text.is_empty()).then_some(text)
+}
+
+/// The root.
+pub(super) fn root(secrets: &Secrets) -> Root {
+    let Some(secret) = &secrets.root else {
+        return Root::Absent;
+    };
+    match sound_root(secret) {
+        Ok(root) => Root::Sound(root),
+        Err(why) => Root::Unusable(why),
+    }
+}
+
+fn sound_root(secret: &Secret) -> Result<RootFacts, String> {
+    let missing = |key: &str| format!("it has no {key}");
+    let bundle = text(secret, CA).ok_or_else(|| missing(CA))?;
+    let key = text(secret, CA_KEY).ok_or_else(|| missing(CA_KEY))?;
+    let said = |error: ziti::pki::PkiError| problem::chain(&error);
+    let facts = CertificateFacts::from_pem(&bundle).map_err(said)?;
+    let key = Key::from_pem(&key).map_err(said)?;
+    if !key.belongs_to(&bundle).map_err(said)? {
+        return Err(format!("{CA_KEY} does not belong to {CA}"));
+    }
+    let uri = facts
+        .uris
+        .iter()
+        .find_map(|uri| uri.strip_prefix("spiffe://"));
+    Ok(RootFacts {
+        key: facts.key_id.clone().unwrap_or_default(),
+        made: secret.annotations().contains_key(MADE),
+        trust_domain: uri.map(str::to_owned),
+        life: life(&facts),
+        bundle,
+    })
+}
+
+fn life(facts: &CertificateFacts) -> Life {
+    Life {
+        from: facts.not_before,
+        until: facts.not_after,
+    }
+}
+
+/// The certificates of the members.
+pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, MemberPki>> {
+    let secret = secrets.pki.as_ref()?;
+    let Root::Sound(root) = root else {
+        return None;
+    };
+    let keys = secret.data.iter().flatten().map(|(key, _)| key.as_str());
+    let members: BTreeSet<&str> = files::OF_MEMBER
+        .iter()
+        .flat_map(|file| keys.clone().filter_map(move |key| key.strip_suffix(*file)))
+        .filter_map(|member| member.strip_suffix('.'))
+        .collect();
+    let current = text(secret, CA).as_ref() == Some(&root.bundle);
+    let members = members.into_iter().map(|member| {
+        let certificate = pair(secret, root, member, files::CERT, files::KEY);
+        let signer = pair(secret, root, member, files::SIGNER, files::SIGNER_KEY);
+        let pki = MemberPki {
+            certificate: certificate.map(|facts| leaf(&facts)),
+            signer: signer.filter(|facts| facts.is_ca).map(|facts| life(&facts)),
+            bundle_is_current: current,
+        };
+        (member.to_owned(), pki)
+    });
+    Some(members.collect())
+}
+
+/// A certificate that the root signed and whose key is there.
+fn pair(
+    secret: &Secret,
+    root: &RootFacts,
+    member: &str,
+    certificate: &str,
+    key: &str,
+) -> Option<CertificateFacts> {
+    let certificate = text(secret, &format!("{member}.{certificate}"))?;
+    let key = Key::from_pem(&text(secret, &format!("{member}.{key}"))?).ok()?;
+    let facts = CertificateFacts::from_pem(&certificate).ok()?;
+    let signed = facts.issuer_key_id.as_deref() == Some(root.key.as_str());
+    (signed && key.belongs_to(&certificate).ok()?).then_some(facts)
+}
+
+fn leaf(facts: &CertificateFacts) -> Leaf {
+    let ips = facts.ips.iter().map(ToString::to_string);
+    Leaf {
+        life: life(facts),
+        names: facts.dns.iter().cloned().chain(ips).collect(),
+        uri: facts.uris.first().cloned(),
+    }
+}
+
+/// The first administrator's name and password.
+pub(super) fn credentials(secrets: &Secrets) -> Option<(String, String)> {
+    let secret = secrets.admin.as_ref()?;
+    Some((text(secret, "username")?, text(secret, "password")?))
+}
+
+pub(super) fn admin(secrets: &Secrets) -> Admin {
+    let Some(secret) = &secrets.admin else {
+        return Admin::Absent;
+    };
+    let name = secret.name_any();
+    match credentials(secrets) {
+        // Ziti's own bounds.
+        Some((username, password)) if username.len() < 4 || password.len() < 5 => Admin::Unusable(
+            format!("Secret {name}: a username has at least 4 characters, and a password 5"),
+        ),
+        Some(both) => Admin::Ready {
+            digest: plan::set::applied::hash(&both),
+        },
+        None => Admin::Unusable(format!(
+            "Secret {name} needs the keys username and password"
+        )),
+    }
+}
+
+pub(super) fn bootstrap(secrets: &Secrets) -> Option<Bootstrap> {
+    let secret = secrets.bootstrap.as_ref()?;
+    let both = text(secret, "username").zip(text(secret, "password"));
+    Some(Bootstrap {
+        initialize: text(secret, INITIALIZE),
+        admin: both.map(|both| plan::set::applied::hash(&both)),
+    })
+}
+
+pub(super) fn operator(secrets: &Secrets) -> Option<OperatorToken> {
+    let secret = secrets.operator.as_ref()?;
+    let annotation = |key: &str| secret.annotations().get(key);
+    Some(OperatorToken {
+        identity: annotation(IDENTITY)?.clone(),
+        serial: annotation(SERIAL)?.parse().ok()?,
+        made_at: annotation(MADE_AT)?.parse::<Timestamp>().ok()?,
+    })
+}
