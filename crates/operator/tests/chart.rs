@@ -228,3 +228,16 @@ fn two_releases_in_one_namespace_share_no_object_and_no_lease() {
         );
     }
 }
+
+/// `ziti-operator plan` in the pod would otherwise read nodes that it may not, and tell a failure.
+#[test]
+fn who_plans_in_the_operators_pod_knows_whether_nodes_may_be_read() {
+    for (value, told) in [("rbac.nodes=true", "true"), ("rbac.nodes=false", "false")] {
+        let objects = rendered("zop", &[value]);
+        let deployment = named(&objects, "Deployment", "zop-ziti-operator");
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let mut env = container["env"].as_array().unwrap().iter();
+        let nodes = env.find(|variable| variable["name"] == "ZITI_OPERATOR_NODES");
+        assert_eq!(nodes.unwrap()["value"], *told);
+    }
+}
