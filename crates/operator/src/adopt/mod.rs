@@ -83,7 +83,13 @@ async fn steps(args: &AdoptArgs) -> Result<String> {
         controller_image: String::new(),
         cluster_dns: None,
     };
-    let look = Look::new(client, settings, &BTreeSet::from([namespace.clone()])).await?;
+    let look = Look::new(
+        client,
+        settings,
+        false,
+        &BTreeSet::from([namespace.clone()]),
+    )
+    .await?;
     let router = args.router.as_ref().unwrap_or(&args.deployment);
     let found = look.router_named(&namespace, &args.network, router).await?;
     let target = script::Target {
