@@ -10,7 +10,7 @@ use ziti::pki::Sans;
 use crate::enroll::{OnMismatch, Request};
 use crate::sidecar;
 
-/// What runs beside a Ziti router.
+/// What runs beside a Ziti router or controller.
 #[derive(Debug, Parser)]
 #[command(name = "ziti-agent", version)]
 pub struct Cli {
@@ -26,8 +26,66 @@ pub enum Command {
     Enroll(Box<EnrollArgs>),
     /// Says when the router beside it is ready, and drains it when the pod leaves.
     Sidecar(SidecarArgs),
+    /// Initializes the controller beside it, says when it is ready, and hands over when the pod leaves.
+    Controller(ControllerArgs),
     /// Asks the sidecar for the drain and waits for its end: a preStop hook.
     Drain(DrainArgs),
+    /// Has the controller beside it write its database into a file.
+    Snapshot(SnapshotArgs),
+}
+
+/// Arguments of `controller`.
+#[derive(Debug, Args)]
+pub struct ControllerArgs {
+    /// The id of this member: the common name of the controller's certificate.
+    #[arg(long, value_name = "ID")]
+    pub member: String,
+    /// The temporary directory (`TMPDIR`) of the controller, shared with it; writable.
+    #[arg(long, value_name = "DIR", default_value = "/tmp")]
+    pub controller_tmp: PathBuf,
+    /// What this member may do: a Secret that is filled and emptied while the pod runs.
+    #[arg(long, value_name = "DIR", default_value = "/etc/ziti/bootstrap")]
+    pub bootstrap: PathBuf,
+    /// The controller's data directory, at the same path in both containers; writable.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/ziti")]
+    pub data: PathBuf,
+    /// Port for the kubelet's requests.
+    #[arg(long, value_name = "PORT", default_value_t = 10090)]
+    pub port: u16,
+    /// How long the leadership has to be handed over when the pod leaves.
+    #[arg(long, value_name = "SECONDS", default_value_t = 15)]
+    pub drain_seconds: u64,
+}
+
+impl ControllerArgs {
+    /// How the sidecar runs.
+    pub fn options(&self) -> sidecar::Options {
+        sidecar::Options {
+            tmp: self.controller_tmp.clone(),
+            port: self.port,
+            drain_within: Duration::from_secs(self.drain_seconds),
+        }
+    }
+
+    /// Where it finds what it may do.
+    pub fn orders(&self) -> sidecar::Orders {
+        sidecar::Orders {
+            member: self.member.clone(),
+            bootstrap: self.bootstrap.clone(),
+            data: self.data.clone(),
+        }
+    }
+}
+
+/// Arguments of `snapshot`.
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    /// The temporary directory (`TMPDIR`) of the controller.
+    #[arg(long, value_name = "DIR", default_value = "/tmp")]
+    pub controller_tmp: PathBuf,
+    /// Where the snapshot goes, as the controller sees it.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// Arguments of `sidecar`.
@@ -47,7 +105,7 @@ pub struct SidecarArgs {
 impl From<&SidecarArgs> for sidecar::Options {
     fn from(args: &SidecarArgs) -> Self {
         Self {
-            router_tmp: args.router_tmp.clone(),
+            tmp: args.router_tmp.clone(),
             port: args.port,
             drain_within: Duration::from_secs(args.drain_seconds),
         }
@@ -58,7 +116,12 @@ impl From<&SidecarArgs> for sidecar::Options {
 #[derive(Debug, Args)]
 pub struct DrainArgs {
     /// As the sidecar has it.
-    #[arg(long, value_name = "DIR", default_value = "/tmp")]
+    #[arg(
+        long,
+        alias = "controller-tmp",
+        value_name = "DIR",
+        default_value = "/tmp"
+    )]
     pub router_tmp: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! What runs beside a Ziti router in its pod. The binary `ziti-agent` is this library with a
+//! What runs beside a Ziti router or controller in its pod. The binary `ziti-agent` is this library with a
 //! command line; nothing else uses it but its tests.
 //!
 //! It knows Ziti and a directory, not Kubernetes: it holds no credential, watches nothing, and
@@ -12,14 +12,14 @@
 //! | [`volume`] | the identity on disk, written all or nothing |
 //! | [`disk`] | the few file operations that it is written with |
 //! | [`report`] | how it ended, and why |
-//! | [`sidecar`] | beside a running router: when it is ready, and how it leaves |
-//! | [`router_socket`] | what can be asked of a running router |
+//! | [`sidecar`] | beside a running router or controller: when it is ready, and how it leaves |
+//! | [`socket`] | what can be asked of a running router or controller |
 
 pub mod cli;
 pub mod disk;
 pub mod enroll;
 pub mod names;
 pub mod report;
-pub mod router_socket;
 pub mod sidecar;
+pub mod socket;
 pub mod volume;

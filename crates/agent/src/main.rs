@@ -4,11 +4,12 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent::cli::{Cli, Command, DrainArgs, EnrollArgs, SidecarArgs};
+use agent::cli::{Cli, Command, ControllerArgs, DrainArgs, EnrollArgs, SidecarArgs, SnapshotArgs};
 use agent::disk::RealDisk;
 use agent::enroll::{Request, enroll};
 use agent::report::{Outcome, Report};
-use agent::sidecar::{self, SidecarError};
+use agent::sidecar;
+use agent::socket::controller::take_snapshot;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -28,19 +29,30 @@ async fn main() -> ExitCode {
     match cli.command {
         Command::Enroll(args) => run_enroll(&args).await,
         Command::Sidecar(args) => run_sidecar(&args).await,
+        Command::Controller(args) => run_controller(&args).await,
         Command::Drain(args) => run_drain(&args).await,
+        Command::Snapshot(args) => run_snapshot(&args).await,
     }
 }
 
 async fn run_sidecar(args: &SidecarArgs) -> ExitCode {
-    told(sidecar::run(&args.into(), stopped()).await)
+    told(sidecar::run_beside_router(&args.into(), stopped()).await)
+}
+
+async fn run_controller(args: &ControllerArgs) -> ExitCode {
+    told(sidecar::run_beside_controller(&args.options(), args.orders(), stopped()).await)
 }
 
 async fn run_drain(args: &DrainArgs) -> ExitCode {
     told(sidecar::request_drain(&args.router_tmp).await)
 }
 
-fn told(ended: Result<(), SidecarError>) -> ExitCode {
+async fn run_snapshot(args: &SnapshotArgs) -> ExitCode {
+    let taken = take_snapshot(&args.controller_tmp, &args.file).await;
+    told(taken.map(|path| info!(path, "the database is in the snapshot")))
+}
+
+fn told(ended: Result<(), impl Error>) -> ExitCode {
     let Err(problem) = ended else {
         return ExitCode::SUCCESS;
     };

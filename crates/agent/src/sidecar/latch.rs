@@ -1,11 +1,11 @@
-//! Whether the router has been online in its present life. Only the sidecar uses it.
+//! Whether the router has been online in its present life. Only [`super::router`] uses it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use tracing::warn;
 
-use crate::router_socket::Life;
+use crate::socket::Life;
 
 /// Beside the router's socket.
 const FILE: &str = "ziti-agent.online";
@@ -50,7 +50,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::router_socket::RouterSocket;
+    use crate::socket::AgentSocket;
 
     #[test]
     fn a_restarted_sidecar_remembers_and_a_restarted_router_begins_anew() {
@@ -59,7 +59,7 @@ mod tests {
             let socket = dir.path().join("gops-agent.1.sock");
             let _ = std::fs::remove_file(&socket);
             let _listener = UnixListener::bind(&socket).unwrap();
-            let found = RouterSocket::find(dir.path()).unwrap().unwrap();
+            let found = AgentSocket::find(dir.path()).unwrap().unwrap();
             found.life().clone()
         };
         let first = life();

@@ -1,25 +1,22 @@
-//! What runs beside a router for as long as it lives: says when the router is ready, and lets it
-//! leave gently. Started by the program as `ziti-agent sidecar`, a native sidecar of the pod.
+//! What runs beside a Ziti process for as long as it lives: says when that is ready, and lets it leave
+//! gently. Started by the program as a native sidecar of the pod: `ziti-agent sidecar` beside a
+//! [`router`], `ziti-agent controller` beside a [`controller`]. What the two have in common is here.
 //!
-//! It holds no credential and no identity, and reaches nobody but the router in its pod, by the
-//! socket of [`crate::router_socket`].
+//! It holds no identity, and reaches nobody but its neighbour in the pod, by the socket of
+//! [`crate::socket`].
 //!
-//! **Ready** is a router that has been online in this life of its process. The latch is kept with the
-//! life that it is of ([`latch`]): a controller that goes away later un-readies nobody, a router that
-//! restarts has to connect again, a sidecar that restarts remembers. The first sign of being online is
-//! a `dequiesce` that a controller carried out, which at the same time takes back what a drain before
-//! had left in the controller's database.
-//!
-//! **Leaving**: the kubelet starts the preStop hooks of both containers at once, and ends the router
-//! as soon as the router's own hook returns; the sidecar is ended after the router. So the sidecar's
-//! hook begins the drain (`ziti-agent drain`, by a socket in the pod), and the router's hook is an
+//! **Leaving**: the kubelet starts the preStop hooks of both containers at once, and ends the
+//! neighbour as soon as the neighbour's own hook returns; the sidecar is ended after it. So the sidecar's
+//! hook begins the drain (`ziti-agent drain`, by a socket in the pod), and the neighbour's hook is an
 //! HTTP request to the sidecar that is answered when the drain is over ([`serve`]). That needs no
-//! program in the router's image, which is not ours (a copy of this one would need the C library that
-//! it was built with), and takes no longer than the circuits do, as a `sleep` would. Whoever else
+//! program in Ziti's image, which is not ours (a copy of this one would need the C library that
+//! it was built with), and takes no longer than the work does, as a `sleep` would. Whoever else
 //! sends that request waits for nothing: it begins no drain.
 
+mod controller;
 mod drain;
 mod latch;
+mod router;
 mod serve;
 
 use std::io;
@@ -33,30 +30,25 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use self::controller::Controller;
+pub use self::controller::Orders;
 use self::drain::Drain;
-use self::latch::Latch;
-use crate::router_socket::{Request, RouterSocket};
+use self::router::Router;
+use crate::socket::SocketError;
 
-/// How often a router that is not online yet is asked.
-const EAGER: Duration = Duration::from_millis(250);
-/// How often it is looked whether the router is still the same.
-const AT_REST: Duration = Duration::from_secs(1);
-/// How long a router has to answer that it is online. One that never was does not answer; asking
-/// anew is quicker than waiting, since the router looks for a controller ever less often. (It carries
-/// out what was asked before as well, when it is online at last. So a drain within the first seconds
-/// of a router that was long in coming may be taken back: circuits get their time all the same.)
-const ONLINE_WITHIN: Duration = Duration::from_secs(2);
-/// The sidecar's own socket, beside the router's.
+/// How long no request of a hook is taken after one that could not be.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The sidecar's own socket, beside that of its neighbour.
 const CONTROL: &str = "ziti-agent.sock";
 
 /// How it runs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The temporary directory of the router, shared with it; writable.
-    pub router_tmp: PathBuf,
+    /// The temporary directory of the neighbour, shared with it; writable.
+    pub tmp: PathBuf,
     /// Port for the kubelet's requests.
     pub port: u16,
-    /// How long circuits have to end when the pod leaves.
+    /// How long the drain may take when the pod leaves.
     pub drain_within: Duration,
 }
 
@@ -79,8 +71,8 @@ pub enum SidecarError {
         /// Why not.
         source: io::Error,
     },
-    /// There is no sidecar to drain the router.
-    #[snafu(display("no sidecar listens on {}: the router leaves without a drain", path.display()))]
+    /// There is no sidecar to drain its neighbour.
+    #[snafu(display("no sidecar listens on {}: the pod leaves without a drain", path.display()))]
     NoSidecar {
         /// The socket.
         path: PathBuf,
@@ -89,30 +81,75 @@ pub enum SidecarError {
     },
 }
 
+/// The process beside which the sidecar runs.
+trait Neighbour: Send + Sync + 'static {
+    /// Whether it is ready, and a sentence about it either way. Everybody who reaches the pod reads it.
+    fn ready(&self) -> impl Future<Output = Result<String, String>> + Send;
+
+    /// Follows it, and does for it what its start needs. Does not return.
+    fn watch(&self, drain: &Drain) -> impl Future<Output = ()> + Send;
+
+    /// What it needs to leave gently.
+    fn leave(&self) -> impl Future<Output = Result<(), SocketError>> + Send;
+}
+
 /// What all parts of the sidecar share.
 #[derive(Debug)]
-struct Sidecar {
-    router_tmp: PathBuf,
-    latch: Latch,
+struct Sidecar<N> {
+    neighbour: N,
     drain: Drain,
 }
 
-/// Runs until `stop` turns true.
-pub async fn run(options: &Options, mut stop: watch::Receiver<bool>) -> Result<(), SidecarError> {
-    let control = options.router_tmp.join(CONTROL);
+/// What was said last, so that a thing that is found every second is said once.
+#[derive(Debug, Default)]
+struct Told(String);
+
+impl Told {
+    fn is_new(&mut self, text: &str) -> bool {
+        let is_new = self.0 != text;
+        if is_new {
+            text.clone_into(&mut self.0);
+        }
+        is_new
+    }
+}
+
+/// Runs beside a router until `stop` turns true.
+pub async fn run_beside_router(
+    options: &Options,
+    stop: watch::Receiver<bool>,
+) -> Result<(), SidecarError> {
+    run(options, Router::new(options.tmp.clone()), stop).await
+}
+
+/// Runs beside a controller until `stop` turns true.
+pub async fn run_beside_controller(
+    options: &Options,
+    orders: Orders,
+    stop: watch::Receiver<bool>,
+) -> Result<(), SidecarError> {
+    let controller = Controller::new(options.tmp.clone(), orders);
+    run(options, controller, stop).await
+}
+
+async fn run(
+    options: &Options,
+    neighbour: impl Neighbour,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), SidecarError> {
+    let control = options.tmp.join(CONTROL);
     // That of the sidecar before this one.
     let _ = std::fs::remove_file(&control);
     let hooks = UnixListener::bind(&control).context(ControlSnafu { path: &control })?;
     let port = options.port;
     let listener = serve::listen(port).await.context(ListenSnafu { port })?;
     let sidecar = Arc::new(Sidecar {
-        router_tmp: options.router_tmp.clone(),
-        latch: Latch::restore(&options.router_tmp),
+        neighbour,
         drain: Drain::new(options.drain_within),
     });
-    info!(port, "waiting for the router");
+    info!(port, "listening");
     tokio::select! {
-        () = watch_router(&sidecar) => Ok(()),
+        () = sidecar.neighbour.watch(&sidecar.drain) => Ok(()),
         () = drain_on_request(&sidecar, &hooks) => Ok(()),
         served = serve::serve(listener, Arc::clone(&sidecar)) => {
             served.context(ListenSnafu { port })
@@ -123,8 +160,8 @@ pub async fn run(options: &Options, mut stop: watch::Receiver<bool>) -> Result<(
 }
 
 /// Asks the sidecar for the drain and waits until it is over: the sidecar's preStop hook.
-pub async fn request_drain(router_tmp: &Path) -> Result<(), SidecarError> {
-    let path = router_tmp.join(CONTROL);
+pub async fn request_drain(tmp: &Path) -> Result<(), SidecarError> {
+    let path = tmp.join(CONTROL);
     let mut stream = UnixStream::connect(&path)
         .await
         .context(NoSidecarSnafu { path: &path })?;
@@ -134,52 +171,20 @@ pub async fn request_drain(router_tmp: &Path) -> Result<(), SidecarError> {
     ended.context(NoSidecarSnafu { path }).map(drop)
 }
 
-/// Closes the latch when the router is online, in each life of it.
-async fn watch_router(sidecar: &Sidecar) {
-    let mut told = String::new();
-    loop {
-        let problem = match RouterSocket::find(&sidecar.router_tmp) {
-            Err(error) => Some(error.to_string()),
-            Ok(None) => None,
-            Ok(Some(router)) if sidecar.latch.holds(router.life()) => {
-                tokio::time::sleep(AT_REST).await;
-                continue;
-            }
-            // What a drain has done must stay.
-            Ok(Some(_)) if sidecar.drain.is_begun() => None,
-            Ok(Some(router)) => match router.ask(Request::Dequiesce, ONLINE_WITHIN).await {
-                Ok(_) => {
-                    sidecar.latch.close(router.life());
-                    info!("the router is online");
-                    told.clear();
-                    None
-                }
-                Err(error) => Some(error.to_string()),
-            },
-        };
-        // Said once, not four times a second.
-        if let Some(problem) = problem.filter(|problem| *problem != told) {
-            info!(problem, "the router is not online yet");
-            told = problem;
-        }
-        tokio::time::sleep(EAGER).await;
-    }
-}
-
 /// Drains when the preStop hook connects, and lets it wait.
-async fn drain_on_request(sidecar: &Arc<Sidecar>, hooks: &UnixListener) {
+async fn drain_on_request<N: Neighbour>(sidecar: &Arc<Sidecar<N>>, hooks: &UnixListener) {
     loop {
         match hooks.accept().await {
             Ok((hook, _)) => {
                 let sidecar = Arc::clone(sidecar);
                 tokio::spawn(async move {
-                    sidecar.drain.run(&sidecar.router_tmp, &sidecar.latch).await;
+                    sidecar.drain.run(sidecar.neighbour.leave()).await;
                     drop(hook);
                 });
             }
             Err(error) => {
                 warn!(%error, "cannot take the request of a preStop hook");
-                tokio::time::sleep(AT_REST).await;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }

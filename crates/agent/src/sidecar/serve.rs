@@ -2,7 +2,7 @@
 //!
 //! | path | answers |
 //! | --- | --- |
-//! | `/ready` | 200 while the router is ready, else 503 and why |
+//! | `/ready` | 200 while the neighbour is ready, else 503; and why |
 //! | `/drained` | 200 when the drain is over; at once where there is none |
 //!
 //! Everybody who reaches the pod may ask: nothing is given away, and nothing happens.
@@ -19,10 +19,10 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use super::Sidecar;
-use crate::router_socket::RouterSocket;
+use super::drain::Drain;
+use super::{Neighbour, Sidecar};
 
-/// How long after the router's hook the drain may begin: the two hooks are started together, and
+/// How long after the neighbour's hook the drain may begin: the two hooks are started together, and
 /// the other one has a program to start.
 const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 /// How much longer than its limit a drain is waited for.
@@ -39,37 +39,37 @@ pub(super) async fn listen(port: u16) -> io::Result<TcpListener> {
 }
 
 /// Answers until the process ends.
-pub(super) async fn serve(listener: TcpListener, sidecar: Arc<Sidecar>) -> io::Result<()> {
+pub(super) async fn serve<N: Neighbour>(
+    listener: TcpListener,
+    sidecar: Arc<Sidecar<N>>,
+) -> io::Result<()> {
     let places = Arc::new(Semaphore::new(WAITING));
     let waiting = Arc::clone(&sidecar);
     let drained = move || async move {
         let Ok(_place) = places.try_acquire() else {
             return (StatusCode::SERVICE_UNAVAILABLE, "too many are waiting\n");
         };
-        drained(&waiting).await
+        drained(&waiting.drain).await
     };
     let app = Router::new()
-        .route("/ready", get(ready))
+        .route("/ready", get(ready::<N>))
         .route("/drained", get(drained))
         .with_state(sidecar);
     axum::serve(listener, app).await
 }
 
-async fn ready(State(sidecar): State<Arc<Sidecar>>) -> (StatusCode, &'static str) {
-    let why = match RouterSocket::find(&sidecar.router_tmp) {
-        _ if sidecar.drain.is_begun() => "the pod is leaving\n",
-        Err(_) | Ok(None) => "the router does not listen yet\n",
-        Ok(Some(router)) if !sidecar.latch.holds(router.life()) => {
-            "the router has not been online yet\n"
-        }
-        Ok(Some(router)) if !router.is_alive().await => "the router does not run\n",
-        Ok(Some(_)) => return (StatusCode::OK, "the router has been online\n"),
-    };
-    (StatusCode::SERVICE_UNAVAILABLE, why)
+async fn ready<N: Neighbour>(State(sidecar): State<Arc<Sidecar<N>>>) -> (StatusCode, String) {
+    if sidecar.drain.is_begun() {
+        let why = "the pod is leaving\n".to_owned();
+        return (StatusCode::SERVICE_UNAVAILABLE, why);
+    }
+    match sidecar.neighbour.ready().await {
+        Ok(how) => (StatusCode::OK, format!("{how}\n")),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
 }
 
-async fn drained(sidecar: &Sidecar) -> (StatusCode, &'static str) {
-    let drain = &sidecar.drain;
+async fn drained(drain: &Drain) -> (StatusCode, &'static str) {
     if tokio::time::timeout(BEGINS_WITHIN, drain.begun())
         .await
         .is_err()

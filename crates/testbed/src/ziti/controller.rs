@@ -288,7 +288,7 @@ impl Drop for LocalController {
 }
 
 /// A client that trusts this authority alone.
-fn client(ca_pem: &str) -> Result<reqwest::Client> {
+pub(super) fn client(ca_pem: &str) -> Result<reqwest::Client> {
     use rustls_pki_types::CertificateDer;
     use rustls_pki_types::pem::PemObject;
     let provider = rustls::crypto::aws_lc_rs::default_provider();

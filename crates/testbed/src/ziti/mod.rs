@@ -9,12 +9,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::paths;
 
+mod cluster;
 pub mod config;
 mod controller;
 pub mod pki;
 mod port;
 mod router;
 
+pub use cluster::{LocalCluster, LocalMember};
 pub use controller::{ControllerOptions, LocalController};
 pub use router::{LocalRouter, RouterOptions};
 
