@@ -16,7 +16,7 @@ pub const CONFIG_FILE: &str = "/etc/ziti/controller/config.yaml";
 /// Where a member's certificates and keys are.
 pub const PKI_DIR: &str = "/etc/ziti/pki";
 /// Where a member keeps its database.
-pub const DATA_DIR: &str = "/var/lib/ziti/data";
+pub const DATA_DIR: &str = "/var/lib/ziti";
 
 /// Names of the files below [`PKI_DIR`].
 pub mod files {

@@ -232,10 +232,7 @@ fn controller(object: &ZitiController, image: &str) -> Container {
             &format!("{PKI_DIR}/{name}"),
         )
     }));
-    mounts.push(VolumeMount {
-        sub_path: Some("data".to_owned()),
-        ..mount("data", DATA_DIR)
-    });
+    mounts.push(data());
     mounts.push(mount("tmp", "/tmp"));
     Container {
         name: CONTAINER.to_owned(),
@@ -284,13 +281,15 @@ fn sidecar(image: &str) -> Container {
         CONTROLLER_TMP.to_owned(),
         "--bootstrap".to_owned(),
         BOOTSTRAP_DIR.to_owned(),
+        "--data".to_owned(),
+        DATA_DIR.to_owned(),
         "--port".to_owned(),
         SIDECAR_PORT.to_string(),
         "--drain-seconds".to_owned(),
         HANDOVER.to_string(),
     ];
     let quantity = |text: &str| Quantity(text.to_owned());
-    let hook = [AGENT, "drain", "--router-tmp", CONTROLLER_TMP].map(str::to_owned);
+    let hook = [AGENT, "drain", "--controller-tmp", CONTROLLER_TMP].map(str::to_owned);
     Container {
         name: SIDECAR_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
@@ -327,12 +326,22 @@ fn sidecar(image: &str) -> Container {
         security_context: Some(restricted()),
         volume_mounts: Some(vec![
             mount("tmp", CONTROLLER_TMP),
+            data(),
             VolumeMount {
                 read_only: Some(true),
                 ..mount("bootstrap", BOOTSTRAP_DIR)
             },
         ]),
         ..Container::default()
+    }
+}
+
+/// The database, below the top of its volume: what a file system keeps there is
+/// not Ziti's.
+fn data() -> VolumeMount {
+    VolumeMount {
+        sub_path: Some("data".to_owned()),
+        ..mount("data", DATA_DIR)
     }
 }
 
