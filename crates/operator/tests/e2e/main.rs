@@ -12,7 +12,9 @@
     reason = "helpers of tests fail as tests do"
 )]
 mod adopt;
+mod controllers;
 mod data_path;
+mod forward;
 mod healing;
 mod leaving;
 mod node_loss;

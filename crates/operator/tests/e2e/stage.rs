@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter, reasons};
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, reasons};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -44,18 +44,39 @@ pub(crate) struct Stage {
     pub(crate) client: Client,
     /// Where its routers are.
     pub(crate) namespace: String,
-    /// Its Ziti network.
-    pub(crate) ziti: Ziti,
+    /// Its Ziti network, where it has one that the operator does not run.
+    pub(crate) ziti: Beside,
     /// When the test began.
     begun: Timestamp,
     turn: Mutex<Option<SemaphorePermit<'static>>>,
+}
+
+/// A Ziti network beside the routers. To use it on a stage without one is a fault of the test.
+pub(crate) struct Beside(Option<Ziti>);
+
+impl std::ops::Deref for Beside {
+    type Target = Ziti;
+
+    fn deref(&self) -> &Ziti {
+        self.0
+            .as_ref()
+            .expect("this stage has no network beside it")
+    }
 }
 
 /// Sets a stage, plays a test on it when it is its turn, and clears it away.
 pub(crate) fn play(name: &str, act: impl AsyncFnOnce(&Stage) -> Result<()>) {
     run(async {
         let turn = TURNS.acquire().await.context("waiting for the turn")?;
-        set_and_play(name, LONG_LIFE, Some(turn), act).await
+        set_and_play(name, Some(LONG_LIFE), Some(turn), act).await
+    });
+}
+
+/// The same without a network: the operator runs it.
+pub(crate) fn play_alone(name: &str, act: impl AsyncFnOnce(&Stage) -> Result<()>) {
+    run(async {
+        let turn = TURNS.acquire().await.context("waiting for the turn")?;
+        set_and_play(name, None, Some(turn), act).await
     });
 }
 
@@ -66,12 +87,12 @@ pub(crate) fn play_beside(
     token_life: Duration,
     act: impl AsyncFnOnce(&Stage) -> Result<()>,
 ) {
-    run(set_and_play(name, token_life, None, act));
+    run(set_and_play(name, Some(token_life), None, act));
 }
 
 async fn set_and_play(
     name: &str,
-    token_life: Duration,
+    token_life: Option<Duration>,
     turn: Option<SemaphorePermit<'static>>,
     act: impl AsyncFnOnce(&Stage) -> Result<()>,
 ) -> Result<()> {
@@ -83,8 +104,12 @@ async fn set_and_play(
     // What an interrupted run left.
     clear(&client, &namespaces).await?;
     let outcome = guarded(async {
+        let ziti = match token_life {
+            Some(life) => Some(Ziti::deploy(&client, &environment, &ziti_namespace, life).await?),
+            None => None,
+        };
         let stage = Stage {
-            ziti: Ziti::deploy(&client, &environment, &ziti_namespace, token_life).await?,
+            ziti: Beside(ziti),
             environment: environment.clone(),
             client: client.clone(),
             namespace: namespace.clone(),
@@ -111,7 +136,9 @@ pub(crate) fn play_in_place(namespace: &str, act: impl AsyncFnOnce(&Stage) -> Re
         let client = environment.client().await?;
         let outcome = guarded(async {
             let stage = Stage {
-                ziti: Ziti::deploy(&client, &environment, namespace, LONG_LIFE).await?,
+                ziti: Beside(Some(
+                    Ziti::deploy(&client, &environment, namespace, LONG_LIFE).await?,
+                )),
                 environment: environment.clone(),
                 client: client.clone(),
                 namespace: namespace.to_owned(),
@@ -191,6 +218,7 @@ async fn clear(client: &Client, namespaces: &[&str]) -> Result<()> {
         let within = Duration::from_mins(1);
         if let Err(error) = kubernetes::wait_for(api.clone(), name, "gone", gone, within).await {
             say(&format!("{error:#}; its objects are let go by force"));
+            let_go::<ZitiController>(client, name).await?;
             let_go::<ZitiRouter>(client, name).await?;
             let_go::<EdgeRouter>(client, name).await?;
             let_go::<ZitiNetwork>(client, name).await?;

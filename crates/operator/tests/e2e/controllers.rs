@@ -1,0 +1,335 @@
+//! Ziti networks that the operator runs itself.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, names};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use testbed::kubernetes;
+use tokio::sync::oneshot;
+use ziti::management::{
+    Credential, EdgeRouterEntity, Filter, ManagementClient, NewEdgeRouter, Options, PolicyKind,
+};
+use ziti::trust::CaBundle;
+
+use crate::forward::Forward;
+use crate::objects::truth;
+use crate::stage::{self, Stage, say};
+
+/// The name of the two policies that the operator makes.
+const POLICY: &str = "ziti-operator-all-routers";
+
+const CONTROLLER: &str = "ziti";
+
+/// Applies a ZitiController with `spec` besides what all have here.
+async fn controller(stage: &Stage, mut spec: Value) -> Result<()> {
+    spec["image"] = json!(stage.environment.controller_image);
+    spec["storage"] = json!({"size": "100Mi"});
+    let object = json!({
+        "apiVersion": "openziti.io/v1alpha1", "kind": "ZitiController",
+        "metadata": {"name": CONTROLLER}, "spec": spec,
+    });
+    stage.apply(object).await
+}
+
+/// Waits until all members, so many, are in the cluster and nothing is left to do.
+async fn until_settled(stage: &Stage, members: i32) -> Result<ZitiController> {
+    let what = format!("settled with {members} members");
+    stage
+        .until(CONTROLLER, &what, |object: &ZitiController| {
+            object.status.as_ref().is_some_and(|status| {
+                status.observed_generation == object.metadata.generation
+                    && status.ready_replicas == members
+                    && i32::try_from(status.members.len()) == Ok(members)
+                    && truth(&status.conditions, "Ready") == Some("True")
+                    && truth(&status.conditions, "Progressing") == Some("False")
+            })
+        })
+        .await
+}
+
+/// The network as its administrator sees it, through one member.
+struct Network {
+    management: ManagementClient,
+    _way: Forward,
+}
+
+impl Network {
+    async fn through(stage: &Stage, member: &str) -> Result<Self> {
+        let admin: Secret = stage
+            .get(&names::controller_admin_secret(CONTROLLER))
+            .await?;
+        let root: Secret = stage
+            .get(&names::controller_root_secret(CONTROLLER))
+            .await?;
+        let text = |secret: &Secret, key: &str| {
+            let value = secret.data.as_ref().and_then(|data| data.get(key));
+            let value = value.with_context(|| format!("a Secret has no {key}"))?;
+            String::from_utf8(value.0.clone()).context("a Secret that is no text")
+        };
+        let way = Forward::to(stage, member).await?;
+        let endpoint = format!("https://localhost:{}", way.port);
+        let endpoint = endpoint.parse().context("reading the address")?;
+        let ca = CaBundle::from_pem(&text(&root, "ca.crt")?).context("reading the root")?;
+        let credential = Credential::Password {
+            username: text(&admin, "username")?,
+            password: text(&admin, "password")?.into(),
+        };
+        let options = Options {
+            timeout: Duration::from_secs(5),
+        };
+        let management = ManagementClient::new(&[endpoint], &ca, Some(credential), &options)
+            .context("making a management client")?;
+        Ok(Self {
+            management,
+            _way: way,
+        })
+    }
+
+    async fn expect_online(&self, routers: &[&str]) -> Result<()> {
+        let listed = self.management.edge_routers(&Filter::all()).await;
+        let mut online: Vec<String> = listed
+            .context("listing the network's routers")?
+            .items
+            .into_iter()
+            .filter(EdgeRouterEntity::is_in_service)
+            .map(|router| router.name)
+            .collect();
+        online.sort();
+        ensure!(online == routers, "{online:?} are online, not {routers:?}");
+        Ok(())
+    }
+
+    async fn expect_policies(&self) -> Result<()> {
+        for kind in [PolicyKind::EdgeRouter, PolicyKind::ServiceEdgeRouter] {
+            let found = self.management.policy_named(kind, POLICY).await;
+            let found = found.context("looking for a policy")?;
+            let policy = found.with_context(|| format!("there is no {kind:?} policy"))?;
+            ensure!(policy.edge_router_roles == ["#all"], "{policy:?}");
+        }
+        Ok(())
+    }
+
+    /// A write as any other.
+    async fn write(&self, name: &str) -> Result<()> {
+        let router = NewEdgeRouter {
+            name: name.to_owned(),
+            ..NewEdgeRouter::default()
+        };
+        let created = self.management.create_edge_router(&router).await;
+        created.with_context(|| format!("registering {name}"))?;
+        Ok(())
+    }
+}
+
+/// A whole network in one apply: a controller and two routers. It goes by one delete, and comes back
+/// as the same network by one apply.
+#[test]
+fn a_whole_network_comes_by_one_apply_and_goes_by_one_delete() {
+    stage::play_alone("network", async |stage| {
+        let apply = async || {
+            controller(stage, json!({"bootstrapPolicies": "AllRouters"})).await?;
+            stage
+                .apply(json!({
+                    "apiVersion": "openziti.io/v1alpha1", "kind": "ZitiRouter",
+                    "metadata": {"name": "edge"},
+                    "spec": {"networkRef": {"name": CONTROLLER}, "replicas": 2},
+                }))
+                .await?;
+            stage.until_online("edge", 2).await?;
+            until_settled(stage, 1).await
+        };
+        let begun = Instant::now();
+        let made = apply().await?;
+        say(&format!(
+            "from apply to a network with two routers: {:.1} s",
+            begun.elapsed().as_secs_f64()
+        ));
+        let found: ZitiNetwork = stage.get(CONTROLLER).await?;
+        let identity = found.status.and_then(|status| status.network_identity);
+        ensure!(identity.is_some(), "the network has no identity");
+        let ziti = Network::through(stage, "ziti-controller-0").await?;
+        ziti.expect_online(&["edge-0", "edge-1"]).await?;
+        ziti.expect_policies().await?;
+
+        let remove = async || {
+            let params = DeleteParams::background();
+            stage.delete::<ZitiController>(CONTROLLER, &params).await?;
+            stage.delete::<ZitiRouter>("edge", &params).await?;
+            stage.until_gone::<ZitiRouter>("edge").await?;
+            stage.until_gone::<EdgeRouter>("edge-0").await?;
+            stage.until_gone::<ZitiController>(CONTROLLER).await
+        };
+        remove().await?;
+        let pods = stage.list::<Pod>().await?;
+        ensure!(pods.is_empty(), "{} pods are left", pods.len());
+
+        let again = apply().await?;
+        let key =
+            |object: &ZitiController| object.status.clone().and_then(|status| status.root_key);
+        ensure!(key(&made) == key(&again), "it has another root");
+        let found: ZitiNetwork = stage.get(CONTROLLER).await?;
+        let now = found.status.and_then(|status| status.network_identity);
+        ensure!(now == identity, "it is another network");
+        Ok(())
+    });
+}
+
+/// Three members find together; one whose pod is killed while it leads is replaced by another, and
+/// the network takes writes again; one that loses its volume comes back; five become three and one.
+#[test]
+fn a_cluster_forms_survives_its_leader_and_changes_its_size() {
+    stage::play_alone("cluster", async |stage| {
+        controller(
+            stage,
+            json!({"replicas": 3, "bootstrapPolicies": "AllRouters"}),
+        )
+        .await?;
+        let begun = Instant::now();
+        let formed = until_settled(stage, 3).await?;
+        let took = begun.elapsed().as_secs_f64();
+        say(&format!("from apply to a cluster of three: {took:.1} s"));
+
+        // The leader's pod is killed.
+        let leader = leader(&formed)?;
+        let other = [
+            "ziti-controller-0",
+            "ziti-controller-1",
+            "ziti-controller-2",
+        ]
+        .into_iter()
+        .find(|member| *member != leader)
+        .context("there is nobody else")?;
+        let ziti = Network::through(stage, other).await?;
+        let kill = DeleteParams {
+            grace_period_seconds: Some(0),
+            ..DeleteParams::default()
+        };
+        stage.delete::<Pod>(&leader, &kill).await?;
+        let killed = Instant::now();
+        kubernetes::poll("a write to be taken", Duration::from_mins(1), async || {
+            Ok(ziti.write("after-the-leader").await.ok())
+        })
+        .await?;
+        let took = killed.elapsed().as_secs_f64();
+        say(&format!(
+            "writes are taken again {took:.1} s after the leader was killed"
+        ));
+        until_settled(stage, 3).await?;
+
+        // A follower loses its volume.
+        let now: ZitiController = stage.get(CONTROLLER).await?;
+        let follower = ["ziti-controller-2", "ziti-controller-1"]
+            .into_iter()
+            .find(|member| {
+                Some(*member)
+                    != now
+                        .status
+                        .as_ref()
+                        .and_then(|status| status.leader.as_deref())
+            })
+            .context("there is no follower")?;
+        let claim = format!("data-{follower}");
+        stage
+            .delete::<PersistentVolumeClaim>(&claim, &DeleteParams::default())
+            .await?;
+        stage.delete::<Pod>(follower, &kill).await?;
+        stage.until_gone::<PersistentVolumeClaim>(&claim).await?;
+        until_settled(stage, 3).await?;
+
+        for members in [5, 3, 1] {
+            stage
+                .patch::<ZitiController>(CONTROLLER, json!({"spec": {"replicas": members}}))
+                .await?;
+            let begun = Instant::now();
+            let object = until_settled(stage, members).await?;
+            let took = begun.elapsed().as_secs_f64();
+            say(&format!("{members} members after {took:.1} s"));
+            let leader = self::leader(&object)?;
+            let ziti = Network::through(stage, &leader).await?;
+            ziti.write(&format!("at-{members}")).await?;
+        }
+        let claims = stage.list::<PersistentVolumeClaim>().await?;
+        let left: Vec<String> = claims.iter().map(ResourceExt::name_any).collect();
+        ensure!(
+            left == ["data-ziti-controller-0"],
+            "volumes are left: {left:?}"
+        );
+        Ok(())
+    });
+}
+
+fn leader(object: &ZitiController) -> Result<String> {
+    let status = object.status.as_ref();
+    status
+        .and_then(|status| status.leader.clone())
+        .context("nobody leads")
+}
+
+/// A change reaches the members one at a time, the leader last, and no write on the others fails
+/// meanwhile.
+#[test]
+fn a_change_reaches_one_member_at_a_time_and_the_network_takes_writes_all_the_while() {
+    stage::play_alone("controllers-roll", async |stage| {
+        controller(stage, json!({"replicas": 3})).await?;
+        let formed = until_settled(stage, 3).await?;
+        let leader = leader(&formed)?;
+        let mut others = Vec::new();
+        for member in [
+            "ziti-controller-0",
+            "ziti-controller-1",
+            "ziti-controller-2",
+        ] {
+            others.push(Network::through(stage, member).await?);
+        }
+        let (stop, stopped) = oneshot::channel();
+        let writer = tokio::spawn(write_on(others, stopped));
+        let restart = json!({"spec": {"restartAt": "2026-01-01T00:00:00Z"}});
+        let begun = Instant::now();
+        stage.patch::<ZitiController>(CONTROLLER, restart).await?;
+        until_settled(stage, 3).await?;
+        let took = begun.elapsed().as_secs_f64();
+        drop(stop);
+        let (tried, failed) = writer.await.context("writing")?;
+        let told = format!(
+            "three members in {took:.1} s; {failed} of {tried} writes failed on every member"
+        );
+        say(&told);
+        ensure!(
+            self::leader(&stage.get(CONTROLLER).await?)? != leader,
+            "the leader was not restarted"
+        );
+        ensure!(tried > 10, "only {tried} writes were tried");
+        ensure!(failed == 0, "{told}");
+        Ok(())
+    });
+}
+
+/// Writes four times a second through the first member that takes it. Returns how often it tried,
+/// and how often none did.
+async fn write_on(members: Vec<Network>, mut stopped: oneshot::Receiver<()>) -> (usize, usize) {
+    let mut pace = tokio::time::interval(Duration::from_millis(250));
+    let (mut tried, mut failed) = (0, 0);
+    loop {
+        tokio::select! {
+            _ = pace.tick() => {}
+            _ = &mut stopped => return (tried, failed),
+        }
+        tried += 1;
+        let mut taken = false;
+        for (index, member) in members.iter().enumerate() {
+            if member
+                .write(&format!("write-{tried}-{index}"))
+                .await
+                .is_ok()
+            {
+                taken = true;
+                break;
+            }
+        }
+        failed += usize::from(!taken);
+    }
+}
