@@ -8,6 +8,7 @@ use crate::problem::Error;
 use api::{ZitiController, ZitiNetwork, names, reasons};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
@@ -75,7 +76,8 @@ pub(super) async fn apply(
             issue::write_bootstrap(context, object, observed, initialize.as_deref()).await?;
         }
         Step::AddMember { member, address } => {
-            network::add_member(context, object, member, address).await?;
+            let age = age(observed, member);
+            network::add_member(context, object, member, address, age).await?;
         }
         Step::RemoveMember { member } => network::remove_member(context, object, member).await?,
         Step::TransferLeadership { to } => {
@@ -126,6 +128,15 @@ pub(super) async fn apply(
         Step::DeleteSecrets => delete_secrets(context, object, observed).await?,
     }
     Ok(())
+}
+
+/// How long a member's pod has been there.
+fn age(observed: &Observed, member: &str) -> SignedDuration {
+    let pod = observed.pods.iter().find(|pod| pod.name_any() == member);
+    let made = pod.and_then(|pod| pod.metadata.creation_timestamp.as_ref());
+    made.map_or(SignedDuration::ZERO, |made| {
+        Timestamp::now().duration_since(made.0)
+    })
 }
 
 /// Apply an object as it was seen. Where it was not seen among ours, make sure

@@ -43,17 +43,15 @@ impl Clients {
         self.lock().remove(path);
     }
 
-    /// The clients made of these very inputs.
-    pub(super) fn get(
-        &self,
-        path: &str,
-        inputs: &str,
-    ) -> Option<HashMap<String, ManagementClient>> {
+    /// Whether there are clients, made of these very inputs.
+    pub(super) fn are_of(&self, path: &str, inputs: &str) -> bool {
         let entries = self.lock();
-        let entry = entries.get(path).filter(|entry| entry.inputs == inputs)?;
-        Some(entry.of_members.clone())
+        entries
+            .get(path)
+            .is_some_and(|entry| entry.inputs == inputs)
     }
 
+    /// Replace the clients of all members.
     pub(super) fn put(
         &self,
         path: &str,

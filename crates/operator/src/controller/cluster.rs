@@ -140,8 +140,8 @@ fn clients(context: &Context, object: &ZitiController, observed: &Observed) -> R
         Given::Password(username, password) => (username, password),
     };
     let members = u8::try_from(plan::controller::MOST_MEMBERS).unwrap_or_default();
-    let inputs = plan::set::applied::hash(&(&root.bundle, said, observed.pods.len()));
-    if context.controllers.get(&path, &inputs).is_some() {
+    let inputs = plan::set::applied::hash(&(&root.bundle, said));
+    if context.controllers.are_of(&path, &inputs) {
         return Ok(());
     }
     let bundle = CaBundle::from_pem(&root.bundle)

@@ -9,7 +9,7 @@ use crate::problem::{self, Error};
 use api::{ZitiController, names, reasons};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::Api;
 use plan::controller::network::{POLICY, Policies, Policy};
@@ -17,12 +17,15 @@ use plan::controller::render::kept_metadata;
 use plan::edge_router::Problem;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use tracing::info;
+use tracing::{debug, info};
 use ziti::ExposeSecret;
 use ziti::management::{
     Filter, FilterError, ManagementClient, ManagementError, NewIdentity, NewPolicy, PolicyKind,
     PolicyPatch, Semantic,
 };
+
+/// How long a member may take from its pod's making until it can be dialled.
+const STARTING: SignedDuration = SignedDuration::from_mins(1);
 
 const KINDS: [PolicyKind; 2] = [PolicyKind::EdgeRouter, PolicyKind::ServiceEdgeRouter];
 
@@ -116,17 +119,23 @@ fn writer(context: &Context, object: &ZitiController) -> Result<ManagementClient
     Ok(client)
 }
 
+/// Takes a member in. One that has just been started does not listen yet, which
+/// is no failure.
 pub(super) async fn add_member(
     context: &Context,
     object: &ZitiController,
     member: &str,
     address: &str,
+    age: SignedDuration,
 ) -> Result<(), Error> {
     let client = writer(context, object)?;
-    client
-        .add_member(address, true)
-        .await
-        .map_err(|error| told(&error))?;
+    if let Err(error) = client.add_member(address, true).await {
+        if age < STARTING {
+            debug!(controller = io::path(object), member, %error, "does not join yet");
+            return Ok(());
+        }
+        return Err(told(&error));
+    }
     info!(controller = io::path(object), member, "joined the cluster");
     let note = format!("{member} joined the cluster");
     context.events.done(object, "MemberJoined", note).await;
