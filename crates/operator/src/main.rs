@@ -10,6 +10,7 @@ mod cadence;
 mod cli;
 mod cluster_dns;
 mod context;
+mod controllers;
 mod convert;
 mod documents;
 mod edge_router;

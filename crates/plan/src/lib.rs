@@ -15,6 +15,7 @@
 //! never an empty list: doubt plans nothing.
 
 pub mod conditions;
+pub mod controllers;
 pub mod edge_router;
 pub mod foresight;
 pub mod network;
