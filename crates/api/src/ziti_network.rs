@@ -146,6 +146,11 @@ pub struct ZitiNetworkStatus {
     /// The installation of the operator that registers routers here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install_id: Option<String>,
+    /// The controllers of a cluster, by their ids, as the leader sees them.
+    /// None where a controller stands alone, or where the credential may not
+    /// ask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controllers: Vec<ControllerStatus>,
     /// When the operator's client certificate runs out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_expiry: Option<Time>,
@@ -153,4 +158,20 @@ pub struct ZitiNetworkStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// One controller of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerStatus {
+    /// Its id.
+    pub id: String,
+    /// Where routers and other controllers reach it, `tls:host:port`.
+    pub address: String,
+    /// Whether it leads: it takes the writes, and the operator works with it.
+    #[serde(default)]
+    pub leader: bool,
+    /// Its version; none while the leader is not connected to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }

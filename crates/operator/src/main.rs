@@ -11,6 +11,7 @@ mod cli;
 mod cluster_dns;
 mod context;
 mod controller;
+mod controllers;
 mod convert;
 mod documents;
 mod edge_router;

@@ -7,6 +7,7 @@
 //! the last EdgeRouter of its network is gone.
 
 use crate::cadence::Cadence;
+use crate::controllers::Known;
 use crate::picture::{Picture, Rows};
 use crate::problem;
 use api::{EdgeRouter, ZitiNetwork, names, reasons};
@@ -51,6 +52,8 @@ pub(crate) struct Network {
     /// Tells the event stream that the network was judged anew, is reached in
     /// another way, or was forgotten.
     pub(crate) turned: watch::Sender<()>,
+    /// Which of its controllers is worked with.
+    pub(crate) controllers: Known,
 }
 
 /// How a network is reached.
@@ -178,6 +181,7 @@ impl Network {
             writes: tokio::sync::Mutex::new(()),
             wake: Notify::new(),
             turned: watch::Sender::new(()),
+            controllers: Known::default(),
         }
     }
 
@@ -191,6 +195,7 @@ impl Network {
         if state.connection.as_ref().map(|known| &known.inputs) != Some(&connection.inputs) {
             state.picture.clear();
             state.tokens.clear();
+            self.controllers.forget();
             self.turned.send_replace(());
         }
         state.connection = Some(connection);
@@ -282,6 +287,12 @@ impl Network {
         now: Timestamp,
     ) -> Option<SignedDuration> {
         lock(&self.state).picture.offline_for(entity, now)
+    }
+
+    /// Another controller has just seen the router online: how long it was
+    /// offline is counted anew.
+    pub(crate) fn seen_online(&self, id: &str) {
+        lock(&self.state).picture.seen_online(id);
     }
 
     /// Ask for every router of this id, name or owner, now.

@@ -136,6 +136,11 @@ impl Picture {
         let offline = self.offline_since.get(&entity.id)?;
         Some(now.duration_since(offline.since))
     }
+
+    /// Count anew how long a router is offline.
+    pub(crate) fn seen_online(&mut self, id: &str) {
+        self.offline_since.remove(id);
+    }
 }
 
 fn note_offline(offline: &mut HashMap<String, Offline>, entity: &EdgeRouterEntity, now: Timestamp) {

@@ -3,6 +3,7 @@
 //! something. What differs wakes the EdgeRouter of it.
 
 use crate::context::Context;
+use crate::controllers;
 use crate::networks::{Access, Network, is_networks_fault};
 use crate::problem;
 use api::edge_router::Enrollment;
@@ -67,6 +68,15 @@ pub(crate) async fn poll(context: &Context, network: &Network) {
     let edge_routers = edge_routers_of(context, network);
     if edge_routers.is_empty() {
         return;
+    }
+    // The list goes on without a leader: it shows who is online all the same.
+    if let Err(problem) = controllers::follow(context, network, &connection).await {
+        debug!(
+            network = network.key.1,
+            reason = problem.reason,
+            message = problem.message,
+            "no leader"
+        );
     }
     let filter = filter(context, &edge_routers);
     let asked = std::time::Instant::now();

@@ -5,6 +5,7 @@
 //! would, and it is tried again.
 
 use crate::context::Context;
+use crate::controllers;
 use crate::networks::{Access, Connection, Network};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +39,14 @@ pub(crate) async fn run(context: Arc<Context>, network: Arc<Network>) {
             continue;
         };
         let begun = Instant::now();
+        // The events must be of the controller whose lists are read. Where none
+        // leads, the one that answers is followed until one does.
+        let _ = controllers::follow(&context, &network, &connection).await;
+        let at = network.controllers.led_at();
+        let other = until_other(&context, &network, &connection, at.as_deref(), &mut turned);
         let ended = tokio::select! {
             error = follow(&network, &connection, calm) => Some(error),
-            () = until_other(&context, &network, &connection, &mut turned) => None,
+            () = other => None,
         };
         network.streams(false);
         calm = CALM;
@@ -76,11 +82,13 @@ async fn wait(turned: &mut watch::Receiver<()>) {
     let _ = turned.changed().await;
 }
 
-/// Wait until the network is forgotten, or may not be used as it is now.
+/// Wait until the network is forgotten, may not be used as it is now, or is led
+/// at another endpoint than `at`.
 async fn until_other(
     context: &Context,
     network: &Arc<Network>,
     connection: &Connection,
+    at: Option<&str>,
     turned: &mut watch::Receiver<()>,
 ) {
     loop {
@@ -88,7 +96,7 @@ async fn until_other(
         let same = matches!(
             network.access(true),
             Access::Full(now, _) if now.inputs == connection.inputs
-        );
+        ) && network.controllers.led_at().as_deref() == at;
         if !same || !context.networks.contains(network) {
             return;
         }

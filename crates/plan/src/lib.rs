@@ -17,6 +17,7 @@
 
 pub mod conditions;
 pub mod controller;
+pub mod controllers;
 pub mod edge_router;
 pub mod foresight;
 pub mod network;

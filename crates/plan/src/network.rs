@@ -2,6 +2,7 @@
 
 use crate::Settings;
 use crate::conditions::{Conditions, Truth};
+use crate::controllers::{self, Member};
 use crate::edge_router::Problem;
 use api::reasons::{self, types};
 use api::{ZitiNetwork, ZitiNetworkStatus, names};
@@ -37,6 +38,10 @@ pub struct Answer {
     pub version: String,
     /// The network's identity; `None` where there is no credential to ask with.
     pub identity: Option<String>,
+    /// The controllers, where they are a cluster that may be asked about.
+    pub members: Vec<Member>,
+    /// The leader, where it is at none of `spec.managementApi`.
+    pub leads_elsewhere: Option<Member>,
 }
 
 /// What is to be done, and what to say.
@@ -81,6 +86,7 @@ pub fn plan(facts: &Facts) -> Plan {
     match &facts.answer {
         Ok(answer) => {
             status.version = Some(answer.version.clone());
+            status.controllers = controllers::status(&answer.members);
             let message = format!("the controller ({}) answers", answer.version);
             conditions.set(types::REACHABLE, Truth::True, reasons::CONNECTED, message);
         }
@@ -106,12 +112,21 @@ pub fn plan(facts: &Facts) -> Plan {
             let message = "reachable; without spec.credential only provided tokens can be used";
             conditions.set(types::READY, Truth::True, reasons::NO_CREDENTIAL, message);
         }
-        Ok(_) => conditions.set(
-            types::READY,
-            Truth::True,
-            reasons::READY,
-            "routers can be registered",
-        ),
+        Ok(_) => {
+            let elsewhere = facts.answer.as_ref().ok();
+            let elsewhere = elsewhere.and_then(|answer| answer.leads_elsewhere.as_ref());
+            let message = elsewhere.map_or_else(
+                || "routers can be registered".to_owned(),
+                |leader| {
+                    format!(
+                        "routers can be registered; but the controller that leads, {} ({}), is at none of spec.managementApi, and no \
+                         lost router gets a new token before its management API is added there",
+                        leader.id, leader.address
+                    )
+                },
+            );
+            conditions.set(types::READY, Truth::True, reasons::READY, message);
+        }
     }
     let mut steps = Vec::new();
     let held = object
@@ -254,6 +269,8 @@ mod tests {
         let answer = Ok(Answer {
             version: "v1.6.0".into(),
             identity: Some(identity.into()),
+            members: Vec::new(),
+            leads_elsewhere: None,
         });
         let settings = settings();
         plan(&Facts {

@@ -317,6 +317,28 @@ fn no_word_of_a_pod_re_enrolls_a_router_that_is_online_or_was_a_moment_ago() {
 }
 
 #[test]
+fn a_router_that_another_controller_sees_online_is_not_re_enrolled() {
+    let lost = report(reasons::TOKEN_MISSING, None, None);
+    let case = Case::managed(vec![verified("old")]).recorded();
+    assert!(case.reported(lost.clone()).plan().needs_every_controller());
+    let unused = Entity {
+        token: None,
+        ..ours()
+    };
+    for entity in [verified("old"), unused] {
+        let entity = Entity {
+            online_elsewhere: Some("https://c-1:1280".into()),
+            ..entity
+        };
+        let case = Case::managed(vec![entity]).recorded();
+        let plan = case.reported(lost.clone()).plan();
+        assert!(!plan.needs_every_controller() && plan.requeue.is_some());
+        let told = format!("{:?}", plan.status.conditions);
+        assert!(told.contains("online at https://c-1:1280"), "{told}");
+    }
+}
+
+#[test]
 fn what_is_gone_from_an_old_list_is_looked_up_before_the_object_is_let_go() {
     let mut case = Case::managed(Vec::new()).recorded();
     case.object.metadata.deletion_timestamp = Some(ago(1));

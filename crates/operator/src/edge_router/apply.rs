@@ -2,6 +2,7 @@
 
 use super::observe::Observed;
 use crate::context::Context;
+use crate::controllers;
 use crate::io;
 use crate::networks::{Connection, Network};
 use crate::problem::Error;
@@ -108,6 +109,16 @@ async fn write_to_network(
     connection: &Connection,
     step: &Step,
 ) -> Result<(), Error> {
+    let standing = controllers::follow(context, network, connection).await?;
+    if let (Some(leader), Step::ReEnroll { id, .. }) = (standing.elsewhere, step) {
+        // In a cluster only the leader's token is good after a re-enrollment.
+        let message = format!(
+            "ZitiNetwork {}: router {id} gets no new token, since the controller that leads, {} ({}), is at none of its \
+             spec.managementApi: add it there",
+            network.key.1, leader.id, leader.address
+        );
+        return Err(Problem::new(reasons::NETWORK_NOT_READY, message).into());
+    }
     let client = &connection.client;
     let failed = |error: ManagementError| Error::from(network.failed(&error));
     let told_object = io::path(object);

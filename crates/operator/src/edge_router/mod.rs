@@ -15,6 +15,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
+use observe::Depth;
 use plan::edge_router::{Facts, Plan, Step, after_failure};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,26 +35,37 @@ pub(crate) async fn reconcile(
     );
     let first = object.clone();
     let mut object = EdgeRouter::clone(&object);
-    let mut fresh = observe::needs_fresh(&object);
+    let mut depth = if observe::needs_fresh(&object) {
+        Depth::Fresh
+    } else {
+        Depth::Picture
+    };
     let network = observe::network(&context, &object);
 
     for _ in 0..MOST_ROUNDS {
         // Writes to one network go one after another, and what was looked up
         // for a write must still hold when it is made.
-        let guard = match (&network, fresh) {
-            (Some(network), true) => Some(network.writes.lock().await),
+        let guard = match &network {
+            Some(network) if depth > Depth::Picture => Some(network.writes.lock().await),
             _ => None,
         };
-        let observed = observe::observe(&context, &object, network.as_deref(), fresh).await?;
+        let observed = observe::observe(&context, &object, network.as_deref(), depth).await?;
         let facts = observed.facts(&object, &context.settings, Timestamp::now());
         let plan = plan::edge_router::plan(&facts);
         if plan.steps.is_empty() {
             drop(guard);
             return settle(&context, &api, &first, &object, network.as_deref(), &plan).await;
         }
-        if plan.needs_fresh_look() && !fresh {
+        let needed = if plan.needs_every_controller() {
+            Depth::Everywhere
+        } else if plan.needs_fresh_look() {
+            Depth::Fresh
+        } else {
+            Depth::Picture
+        };
+        if needed > depth {
             // Never act on a picture: ask about this router first.
-            fresh = true;
+            depth = needed;
             continue;
         }
         for step in &plan.steps {
@@ -82,7 +94,9 @@ pub(crate) async fn reconcile(
             }
         }
         // A step on Kubernetes alone leaves the network as it was seen.
-        fresh |= plan.steps.iter().any(Step::writes_to_network);
+        if plan.steps.iter().any(Step::writes_to_network) {
+            depth = depth.max(Depth::Fresh);
+        }
     }
     info!(
         edge_router = io::path(&object),
@@ -98,7 +112,7 @@ pub(crate) async fn look<'a>(
     object: &'a EdgeRouter,
 ) -> Result<Facts<'a>, Error> {
     let network = observe::network(context, object);
-    let observed = observe::observe(context, object, network.as_deref(), true).await?;
+    let observed = observe::observe(context, object, network.as_deref(), Depth::Fresh).await?;
     Ok(observed.facts(object, &context.settings, Timestamp::now()))
 }
 

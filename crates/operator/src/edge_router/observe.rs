@@ -2,6 +2,7 @@
 //! here and are handed to `apply` alone.
 
 use crate::context::Context;
+use crate::controllers;
 use crate::io;
 use crate::networks::{Access, Connection, Network, Owner};
 use crate::picture::Rows;
@@ -28,6 +29,17 @@ use ziti::trust::{TrustError, verified_ca_bundle};
 
 /// Deadline for asking a token's issuer.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How far the network is asked about a router, from nothing to all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Depth {
+    /// The poller's picture will do.
+    Picture,
+    /// The router is asked for by itself.
+    Fresh,
+    /// And every other controller is asked whether it is online there.
+    Everywhere,
+}
 
 /// Everything that was observed.
 pub(super) struct Observed {
@@ -90,7 +102,7 @@ pub(super) async fn observe(
     context: &Context,
     object: &EdgeRouter,
     network: Option<&Network>,
-    fresh: bool,
+    depth: Depth,
 ) -> Result<Observed, Error> {
     let provided = match &object.spec.enrollment {
         Enrollment::Managed(_) => None,
@@ -100,7 +112,7 @@ pub(super) async fn observe(
         .as_ref()
         .and_then(|provided| provided.as_ref().ok())
         .map(|(_, token)| token);
-    let (facts, tokens, connection) = ask(context, object, network, token, fresh).await;
+    let (facts, tokens, connection) = ask(context, object, network, token, depth).await;
     let secret = enrollment_secret(context, object).await?;
     Ok(Observed {
         network: facts,
@@ -117,7 +129,7 @@ async fn ask(
     object: &EdgeRouter,
     network: Option<&Network>,
     token: Option<&EnrollmentToken>,
-    fresh: bool,
+    depth: Depth,
 ) -> (NetworkFacts, Vec<EnrollmentToken>, Option<Connection>) {
     let Some(reference) = &object.spec.network_ref else {
         return (NetworkFacts::NotReferenced, Vec::new(), None);
@@ -160,7 +172,7 @@ async fn ask(
         }
         Access::Full(connection, verdict) => (connection, verdict),
     };
-    match view(context, object, network, &connection, verdict, token, fresh).await {
+    match view(context, object, network, &connection, verdict, token, depth).await {
         Ok((view, tokens)) => (NetworkFacts::Known(view), tokens, Some(connection)),
         Err(problem) => {
             if problem.reason == reasons::NETWORK_NOT_READY {
@@ -178,7 +190,7 @@ async fn view(
     connection: &Connection,
     verdict: Verdict,
     token: Option<&EnrollmentToken>,
-    fresh: bool,
+    depth: Depth,
 ) -> Result<(View, Vec<EnrollmentToken>), Problem> {
     let status = object.status.as_ref();
     // A provided token names its router; what is recorded may be of the token
@@ -192,7 +204,9 @@ async fn view(
     // new token names is asked for: it must not pass for one of another network.
     let pictured =
         |rows: &Rows| token.is_none_or(|token| rows.entities.contains_key(token.subject()));
-    let picture = network.rows().filter(|rows| !fresh && pictured(rows));
+    let picture = network
+        .rows()
+        .filter(|rows| depth == Depth::Picture && pictured(rows));
     let (rows, server_time, fresh) = if let Some(rows) = picture {
         let server_time = rows.server_now(now);
         let ours = |entity: &&EdgeRouterEntity| {
@@ -212,10 +226,19 @@ async fn view(
         (rows, server_time, true)
     };
     let mut tokens = Vec::new();
-    let entities = rows
+    let mut entities: Vec<Entity> = rows
         .iter()
         .map(|row| entity(row, network, now, &mut tokens))
         .collect();
+    if depth == Depth::Everywhere {
+        for entity in entities.iter_mut().filter(|entity| !entity.online) {
+            let elsewhere = controllers::online_elsewhere(network, connection, &entity.id).await;
+            if elsewhere.is_some() {
+                network.seen_online(&entity.id);
+            }
+            entity.online_elsewhere = elsewhere;
+        }
+    }
     let view = View {
         identity: verdict.identity.unwrap_or_default(),
         identity_confirmed: verdict.identity_confirmed,
@@ -259,6 +282,7 @@ fn entity(
         no_traversal: row.no_traversal,
         verified: row.is_verified,
         online: row.is_online,
+        online_elsewhere: None,
         synced: row.sync_status == SYNC_DONE,
         fingerprint: row.fingerprint.clone(),
         certificate_expiry: row.certificate_expiry,

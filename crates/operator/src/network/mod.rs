@@ -3,6 +3,7 @@
 mod observe;
 
 use crate::context::Context;
+use crate::controllers::{self, Standing};
 use crate::networks::{Connection, Key, Network};
 use crate::problem::{self, Error};
 use crate::{io, poller, stream};
@@ -15,6 +16,9 @@ use kube::runtime::controller::Action;
 use plan::edge_router::Problem;
 use plan::network::{Answer, Facts, Plan, Step};
 use std::sync::Arc;
+
+/// What a controller in cluster mode says that it can.
+const CLUSTER: &str = "HA_CONTROLLER";
 
 /// One reconcile: observe, plan, apply, status.
 pub(crate) async fn reconcile(
@@ -47,7 +51,7 @@ pub(crate) async fn look(
     let answer = match plan::network::ends(object) {
         Some(problem) => Err(problem),
         None => match observe::connect(context, object, network).await {
-            Ok(connection) => ask(&connection).await,
+            Ok(connection) => ask(context, network, &connection).await,
             Err(problem) => Err(problem),
         },
     };
@@ -102,12 +106,21 @@ fn told_once(object: &ZitiNetwork, problem: Problem) -> Problem {
 }
 
 /// Ask a network who it is.
-async fn ask(connection: &Connection) -> Result<Answer, Problem> {
+async fn ask(
+    context: &Context,
+    network: &Network,
+    connection: &Connection,
+) -> Result<Answer, Problem> {
     let version = connection
         .client
         .version()
         .await
         .map_err(|error| problem::of_management(&error))?;
+    let clustered = |capability: &String| capability == CLUSTER;
+    network
+        .controllers
+        .clustered(version.capabilities.iter().any(clustered));
+    let Standing { members, elsewhere } = controllers::follow(context, network, connection).await?;
     let identity = if connection.has_credential {
         let found = connection
             .client
@@ -126,6 +139,8 @@ async fn ask(connection: &Connection) -> Result<Answer, Problem> {
     Ok(Answer {
         version: version.version,
         identity,
+        members,
+        leads_elsewhere: elsewhere,
     })
 }
 

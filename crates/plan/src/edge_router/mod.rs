@@ -153,6 +153,9 @@ pub struct Entity {
     pub verified: bool,
     /// Whether it is connected.
     pub online: bool,
+    /// Another controller of the network to which it is connected, where this
+    /// one says that it is not. Asked for only before a re-enrollment.
+    pub online_elsewhere: Option<String>,
     /// Whether its data is in sync.
     pub synced: bool,
     /// Fingerprint of the certificate that is expected of it.
@@ -216,6 +219,14 @@ impl Plan {
         self.steps
             .iter()
             .any(|step| step.writes_to_network() || lets_go(step))
+    }
+
+    /// Whether every controller of the network must be asked about the router
+    /// before any of this is done: one that sees it offline may be the one that
+    /// is cut off, and a new token voids the certificate that the router uses.
+    pub fn needs_every_controller(&self) -> bool {
+        let voids = |step: &Step| matches!(step, Step::ReEnroll { .. });
+        self.steps.iter().any(voids)
     }
 }
 

@@ -114,7 +114,9 @@ fn plan_unverified(
         } else {
             "the network shows no token for it"
         };
-        if wants_new && !entity.online {
+        if let Some(controller) = &entity.online_elsewhere {
+            wait_until_offline_at(controller, reasons::TOKEN_EXPIRED, what, draft);
+        } else if wants_new && !entity.online {
             // Nobody holds a certificate for it, so there is nothing to wait for.
             replace_token(facts, entity, reasons::TOKEN_EXPIRED, what, draft);
         } else {
@@ -151,6 +153,8 @@ fn heal(facts: &Facts, entity: &Entity, what: &str, draft: &mut Draft) {
     let offline_for = entity.offline_for.unwrap_or_default();
     if entity.online {
         draft.enrolled(entity);
+    } else if let Some(controller) = &entity.online_elsewhere {
+        wait_until_offline_at(controller, reasons::IDENTITY_LOST, what, draft);
     } else if offline_for < CHURN_LIMIT {
         let left = CHURN_LIMIT.saturating_sub(offline_for);
         draft.identity_lost(
@@ -162,6 +166,15 @@ fn heal(facts: &Facts, entity: &Entity, what: &str, draft: &mut Draft) {
     } else {
         replace_token(facts, entity, reasons::IDENTITY_LOST, what, draft);
     }
+}
+
+/// The controllers do not agree, so the router may be in use.
+fn wait_until_offline_at(controller: &str, reason: &str, what: &str, draft: &mut Draft) {
+    let next = format!(
+        "a new token follows when every controller of the network has seen it offline for a minute; it is online at {controller}"
+    );
+    draft.identity_lost(reason, what, &next);
+    draft.look_again(CHURN_LIMIT);
 }
 
 /// Ask for a new token, unless one was asked for just now.
