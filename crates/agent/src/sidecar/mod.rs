@@ -20,6 +20,7 @@
 
 mod drain;
 mod latch;
+mod places;
 mod serve;
 
 use std::io;
@@ -114,9 +115,7 @@ pub async fn run(options: &Options, mut stop: watch::Receiver<bool>) -> Result<(
     tokio::select! {
         () = watch_router(&sidecar) => Ok(()),
         () = drain_on_request(&sidecar, &hooks) => Ok(()),
-        served = serve::serve(listener, Arc::clone(&sidecar)) => {
-            served.context(ListenSnafu { port })
-        }
+        () = serve::serve(listener, Arc::clone(&sidecar)) => Ok(()),
         // The other end goes only with the process.
         _ = stop.wait_for(|stop| *stop) => Ok(()),
     }
