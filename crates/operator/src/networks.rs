@@ -406,7 +406,9 @@ pub(crate) fn is_networks_fault(problem: &Problem) -> bool {
 fn not_ready(network: &str, problem: &Problem) -> Problem {
     match problem.reason {
         // These stop an EdgeRouter in their own right.
-        reasons::NETWORK_CHANGED | reasons::FOREIGN_INSTALL => problem.clone(),
+        reasons::NETWORK_CHANGED | reasons::FOREIGN_INSTALL | reasons::NETWORK_ENDS => {
+            problem.clone()
+        }
         _ => Problem::new(
             reasons::NETWORK_NOT_READY,
             format!("ZitiNetwork {network} is not ready: {}", problem.message),

@@ -16,6 +16,7 @@
 mod controller;
 mod drain;
 mod latch;
+mod places;
 mod router;
 mod serve;
 
@@ -151,9 +152,7 @@ async fn run(
     tokio::select! {
         () = sidecar.neighbour.watch(&sidecar.drain) => Ok(()),
         () = drain_on_request(&sidecar, &hooks) => Ok(()),
-        served = serve::serve(listener, Arc::clone(&sidecar)) => {
-            served.context(ListenSnafu { port })
-        }
+        () = serve::serve(listener, Arc::clone(&sidecar)) => Ok(()),
         // The other end goes only with the process.
         _ = stop.wait_for(|stop| *stop) => Ok(()),
     }

@@ -52,9 +52,12 @@ pub(super) async fn ask(
         };
         match client.cluster_members().await {
             Ok(members) => {
+                // Ziti lists whoever is connected as well, a member that was
+                // removed among them. We make no members without a vote.
+                let voters = members.into_iter().filter(|member| member.voter);
                 let cluster = Cluster {
                     asked: member.clone(),
-                    members: members.into_iter().map(peer).collect(),
+                    members: voters.map(peer).collect(),
                     ..Cluster::default()
                 };
                 match cluster.leader().map(|leader| leader.id.clone()) {

@@ -4,7 +4,9 @@
 use super::member::ROUTER_CONTAINER;
 use super::render::set_name;
 use crate::edge_router::Problem;
-use api::router::{IdentityStorage, ImagePullPolicy, PodOptions, TunnelMode, ZitiRouterSpec};
+use api::router::{
+    IdentityStorage, ImagePullPolicy, PodOptions, Topology, TunnelMode, ZitiRouterSpec,
+};
 use api::{ZitiRouter, names, reasons};
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, EnvVar, LocalObjectReference, PodDNSConfig, PodSpec,
@@ -33,6 +35,17 @@ pub(crate) fn fault(options: &PodOptions) -> Option<Problem> {
         twice.mount_path
     );
     Some(Problem::new(reasons::INVALID_SPEC, message))
+}
+
+/// Why identities cannot be kept where they are wanted, if they cannot.
+pub(super) fn storage_fault(spec: &ZitiRouterSpec) -> Option<Problem> {
+    let on_node = matches!(spec.identity_storage, IdentityStorage::HostPath(_));
+    if on_node && spec.effective_topology() != Topology::PerNode {
+        let message = "spec.identityStorage.hostPath is for topology PerNode, whose members stay on their nodes: elsewhere a member that \
+            moves would leave its key behind and come back to one that is void. Use persistentVolumeClaim or ephemeral";
+        return Some(Problem::new(reasons::INVALID_SPEC, message));
+    }
+    None
 }
 
 /// Why the pods need a namespace of Pod Security level `privileged`, if they do.

@@ -67,6 +67,7 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
     }
     let problem = tunnel::fault(facts)
         .or_else(|| object_names::fault(facts))
+        .or_else(|| pod_options::storage_fault(spec))
         .or_else(|| pod_options::fault(&spec.pod));
     if problem.is_some() {
         return problem;
