@@ -175,6 +175,8 @@ async fn bad_credentials_missing_permission_and_no_credential_are_told_apart() {
     let created = plain.create_edge_router(&router("forbidden")).await;
     assert_eq!(kind(created), ErrorKind::Forbidden);
     assert_eq!(kind(plain.edge_router("x").await), ErrorKind::Forbidden);
+    assert_eq!(kind(plain.cluster_members().await), ErrorKind::Forbidden);
+    assert_eq!(kind(plain.snapshot(None).await), ErrorKind::Forbidden);
     let found = admin.edge_router_named("forbidden").await.unwrap();
     assert!(found.is_none());
 }
