@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const PASSWORD: &str = "a-test-password";
 const READY: &str = "a member of its cluster, which has a leader";
 const WAITS: &str = "the controller waits to be added to its cluster";
+const STUCK: &str = "the controller could not be initialized or restored: the log of the container \
+                     of ziti-agent says why";
 
 /// The Secret of the orders, as the kubelet mounts it.
 struct Bootstrap(TempDir);
@@ -172,9 +174,7 @@ async fn one_member_initializes_once_and_the_others_are_added() {
     let sidecar = Sidecar::start(&first, &bootstrap);
     sidecar.says("the controller does not listen yet").await;
     first.start().unwrap();
-    let stuck = "the controller could not be initialized or restored: the log of the container of \
-                 ziti-agent says why";
-    sidecar.says(stuck).await;
+    sidecar.says(STUCK).await;
     assert!(!sidecar.log().contains("1a:b"), "{}", sidecar.log());
     bootstrap.write("password", PASSWORD);
     sidecar.says(READY).await;
@@ -277,16 +277,15 @@ async fn a_backup_is_restored_once_and_stays_as_it_is() {
     let mut new = cluster.member("c0-again").unwrap();
     let bootstrap = Bootstrap::initialize("another-password");
     bootstrap.write("initialize", "c0-again");
-    bootstrap.write("restore", backup.to_str().unwrap());
+    bootstrap.write("restore", "/no/such/backup.db");
     bootstrap.write("restore-id", "first");
     let sidecar = Sidecar::start(&new, &bootstrap);
     new.start().unwrap();
-    sidecar
-        .says("the database has been restored, and the controller restarts")
-        .await;
-    until("it ends by itself", async || !new.is_alive()).await;
-    new.start().unwrap();
-    sidecar.says(READY).await;
+    sidecar.says(STUCK).await;
+    let said = sidecar.log();
+    assert!(said.contains("cannot copy /no/such/backup.db"), "{said}");
+    bootstrap.write("restore", backup.to_str().unwrap());
+    comes_back(&mut new, &sidecar).await;
     let session = new.log_in("admin", PASSWORD).await.unwrap();
     assert!(create(&new, &session, "kept").await.is_err(), "it is there");
     create(&new, &session, "later").await.unwrap();
@@ -304,6 +303,21 @@ async fn a_backup_is_restored_once_and_stays_as_it_is() {
     let session = new.log_in("admin", PASSWORD).await.unwrap();
     let twice = create(&new, &session, "later").await;
     assert!(twice.is_err(), "what came after the restore is gone");
+
+    // Another order is carried out while it runs.
+    bootstrap.write("restore-id", "second");
+    comes_back(&mut new, &sidecar).await;
+    let session = new.log_in("admin", PASSWORD).await.unwrap();
+    create(&new, &session, "later").await.unwrap();
+}
+
+/// Waits for the end that follows a restore, and plays the kubelet.
+async fn comes_back(member: &mut LocalMember, sidecar: &Sidecar) {
+    let restored = "the database has been restored, and the controller restarts";
+    sidecar.says(restored).await;
+    until("it ends by itself", async || !member.is_alive()).await;
+    member.start().unwrap();
+    sidecar.says(READY).await;
 }
 
 #[test]

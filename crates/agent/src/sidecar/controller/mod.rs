@@ -184,10 +184,7 @@ impl Neighbour for Controller {
             };
             self.note(life.as_ref(), standing);
             if standing != before {
-                info!(
-                    standing = standing.text(),
-                    "the controller stands differently"
-                );
+                info!("{}", standing.text());
                 before = standing;
             }
             let rest = if standing == Standing::Member {
