@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use agent::socket::AgentSocket;
-use agent::socket::controller::members;
+use agent::socket::controller::{Member, members};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::ziti::{LocalCluster, LocalMember};
@@ -149,12 +149,21 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// The list of the members, as this one sees it; empty while it does not answer.
+async fn list(member: &LocalMember) -> Vec<Member> {
+    match AgentSocket::find(&member.tmp()).unwrap() {
+        Some(socket) => {
+            let listed = members(&socket, Duration::from_secs(5)).await;
+            listed.unwrap_or_default()
+        }
+        None => Vec::new(),
+    }
+}
+
 /// Who leads, as the member sees it.
 async fn leader(member: &LocalMember) -> Option<String> {
-    let socket = AgentSocket::find(&member.tmp()).unwrap().unwrap();
-    let members = members(&socket, Duration::from_secs(5)).await.unwrap();
-    let leader = members.into_iter().find(|row| row.is_leader);
-    leader.map(|row| row.id)
+    let mut members = list(member).await.into_iter();
+    members.find(|row| row.is_leader).map(|row| row.id)
 }
 
 async fn create(member: &LocalMember, session: &str, name: &str) -> Result<Value, String> {
@@ -252,6 +261,25 @@ async fn one_member_initializes_once_and_the_others_are_added() {
     first.stop().unwrap();
     third.stop().unwrap();
     sidecars[1].says("the cluster has no leader").await;
+}
+
+#[tokio::test]
+async fn a_start_that_was_cut_short_is_finished_by_the_next() {
+    let cluster = LocalCluster::new().unwrap();
+    let mut member = cluster.member("c0").unwrap();
+    let bootstrap = Bootstrap::initialize(PASSWORD);
+    let sidecar = Sidecar::start(&member, &bootstrap);
+    member.start().unwrap();
+    // There is a cluster, and its administrator comes a second or two later.
+    until("there is a cluster", async || {
+        !list(&member).await.is_empty()
+    })
+    .await;
+    member.kill().unwrap();
+    sidecar.says("the controller does not run").await;
+    member.start().unwrap();
+    sidecar.says(READY).await;
+    member.log_in("admin", PASSWORD).await.unwrap();
 }
 
 #[tokio::test]

@@ -90,14 +90,14 @@ impl Controller {
             }
         };
         let standing = Standing::of(&self.orders.member, &members);
-        if drain.is_begun() || !self.may_act(&members) {
+        if drain.is_begun() || standing == Standing::Leaderless || !self.may_act(&members) {
             return standing;
         }
         match self.act(controller, settled, standing).await {
             Ok(standing) => standing,
             Err(problem) => {
                 if told.is_new(&problem) {
-                    error!(problem, "cannot do what the orders say; trying again");
+                    error!(problem, "cannot initialize or restore; trying again");
                 }
                 tokio::time::sleep(RETRY).await;
                 Standing::Stuck
@@ -105,6 +105,7 @@ impl Controller {
         }
     }
 
+    /// Whether this is the member that makes the cluster, and still the only one of it.
     fn may_act(&self, members: &[Member]) -> bool {
         !has_company(&self.orders.member, members) && self.orders.is_appointed()
     }
