@@ -40,19 +40,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/*
-What the operator may do in the namespaces that it serves. Secrets are read only where an object of
+What the operator may do in the namespaces that it serves: what it does, and no more
+(crates/operator/tests/chart.rs says what each verb is for). Secrets are read only where an object of
 ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
 */}}
 {{- define "ziti-operator.rules" -}}
 - apiGroups: [openziti.io]
   resources: [zitinetworks, zitirouters]
-  verbs: [get, list, watch, patch, update]
+  verbs: [get, list, watch, patch]
 - apiGroups: [openziti.io]
   resources: [edgerouters]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [openziti.io]
   resources: [zitinetworks/status, zitirouters/status, edgerouters/status]
-  verbs: [get, patch, update]
+  verbs: [patch]
 - apiGroups: [openziti.io]
   resources: [zitinetworks/finalizers, zitirouters/finalizers, edgerouters/finalizers]
   verbs: [update]
@@ -67,16 +68,16 @@ ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [gateway.networking.k8s.io]
   resources: [tlsroutes]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, create, patch, delete]
 - apiGroups: [""]
   resources: [services, configmaps]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, list, watch, create, patch, update, delete]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [pods, persistentvolumeclaims]
-  verbs: [get, list, watch, delete]
+  verbs: [list, watch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [list, create, patch]

@@ -6,7 +6,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -224,6 +224,56 @@ async fn who_asks_for_the_end_of_a_drain_begins_none_and_is_not_kept() {
     let begun = Instant::now();
     assert!(sidecar.leave().wait().unwrap().success());
     assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+/// From an address of its own: the whole of 127/8 is this machine.
+async fn connect(from: [u8; 4], port: u16) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((from, 0))).unwrap();
+    let stream = socket.connect(SocketAddr::from(([127, 0, 0, 1], port)));
+    let stream = stream.await.unwrap().into_std().unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Connections from such an address, more than there are places for all together.
+async fn crowd(from: [u8; 4], port: u16) -> Vec<TcpStream> {
+    let mut crowd = Vec::new();
+    for _ in 0..100 {
+        crowd.push(connect(from, port).await);
+    }
+    crowd
+}
+
+#[tokio::test]
+async fn strangers_keep_the_kubelet_from_nothing() {
+    let pod = Pod::new();
+    std::fs::create_dir_all(&pod.request.identity_dir).unwrap();
+    let sidecar = Sidecar::start(&pod.request.identity_dir, 30);
+    assert_eq!(sidecar.get("/ready").0, 503);
+
+    // Some say nothing, some wait for a drain, more than there are places for either.
+    let stranger = [127, 0, 0, 2];
+    let mut silent = crowd(stranger, sidecar.port).await;
+    let other = [127, 0, 0, 3];
+    let mut waiting = crowd(other, sidecar.port).await;
+    for stream in &mut waiting {
+        // Those without a place are hung up on already.
+        let _ = write!(stream, "GET /drained HTTP/1.0\r\n\r\n");
+    }
+    assert_eq!(sidecar.get("/ready").0, 503, "the kubelet is answered");
+    assert_eq!(
+        sidecar.get("/drained"),
+        (200, "there is no drain".to_owned())
+    );
+    // By now whoever asked nothing was hung up on.
+    for stream in &mut silent {
+        let mut nothing = Vec::new();
+        if let Err(error) = stream.read_to_end(&mut nothing) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+    }
 }
 
 #[test]

@@ -55,6 +55,11 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "POD_NAMESPACE")]
     pub(crate) lease_namespace: Option<String>,
 
+    /// Name of that Lease. Two releases in one namespace need two, or one of
+    /// them would wait for ever.
+    #[arg(long, default_value = "ziti-operator")]
+    pub(crate) lease_name: String,
+
     /// Name under which this process holds the Lease.
     #[arg(long, env = "POD_NAME")]
     pub(crate) identity: Option<String>,

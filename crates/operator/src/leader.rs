@@ -14,8 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// Name of the Lease.
-const LEASE: &str = "ziti-operator";
 /// How long a Lease lasts without renewal.
 const DURATION: Duration = Duration::from_secs(20);
 /// How often it is renewed, or looked at.
@@ -90,13 +88,16 @@ fn judge(spec: Option<&LeaseSpec>, me: &str, unchanged_for: Duration) -> Verdict
 /// The Lease of this installation.
 pub(crate) struct Candidate {
     api: Api<Lease>,
+    lease: String,
     me: String,
 }
 
 impl Candidate {
-    pub(crate) fn new(client: kube::Client, namespace: &str, me: String) -> Self {
+    /// For the Lease of this name; `me` is the name under which it is held.
+    pub(crate) fn new(client: kube::Client, namespace: &str, lease: String, me: String) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
+            lease,
             me,
         }
     }
@@ -109,9 +110,9 @@ impl Candidate {
             let started = Instant::now();
             let lease = self
                 .api
-                .get_opt(LEASE)
+                .get_opt(&self.lease)
                 .await
-                .context("reading the Lease ziti-operator")?;
+                .with_context(|| format!("reading the Lease {}", self.lease))?;
             let spec = lease.as_ref().and_then(|lease| lease.spec.clone());
             let since = match &seen {
                 Some((before, since)) if *before == spec => *since,
@@ -159,7 +160,7 @@ impl Candidate {
 
     /// Let another replica have it at once.
     pub(crate) async fn release(&self) {
-        let Ok(Some(mut lease)) = self.api.get_opt(LEASE).await else {
+        let Ok(Some(mut lease)) = self.api.get_opt(&self.lease).await else {
             return;
         };
         if lease
@@ -175,7 +176,7 @@ impl Candidate {
         }
         if let Err(error) = self
             .api
-            .replace(LEASE, &PostParams::default(), &lease)
+            .replace(&self.lease, &PostParams::default(), &lease)
             .await
         {
             warn!(%error, "the Lease could not be released");
@@ -185,9 +186,9 @@ impl Candidate {
     async fn renew(&self) -> Result<bool> {
         let lease = self
             .api
-            .get_opt(LEASE)
+            .get_opt(&self.lease)
             .await
-            .context("reading the Lease ziti-operator")?;
+            .with_context(|| format!("reading the Lease {}", self.lease))?;
         match judge(
             lease.as_ref().and_then(|lease| lease.spec.as_ref()),
             &self.me,
@@ -204,7 +205,7 @@ impl Candidate {
         let exists = lease.is_some();
         let mut lease = lease.unwrap_or_else(|| Lease {
             metadata: ObjectMeta {
-                name: Some(LEASE.to_owned()),
+                name: Some(self.lease.clone()),
                 ..ObjectMeta::default()
             },
             spec: None,
@@ -219,7 +220,7 @@ impl Candidate {
         spec.renew_time = Some(now);
         let written = if exists {
             self.api
-                .replace(LEASE, &PostParams::default(), &lease)
+                .replace(&self.lease, &PostParams::default(), &lease)
                 .await
         } else {
             self.api.create(&PostParams::default(), &lease).await
@@ -229,7 +230,7 @@ impl Candidate {
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 Ok(false)
             }
-            Err(error) => Err(error).context("writing the Lease ziti-operator"),
+            Err(error) => Err(error).with_context(|| format!("writing the Lease {}", self.lease)),
         }
     }
 }

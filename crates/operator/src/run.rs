@@ -80,7 +80,12 @@ async fn serve(args: RunArgs) -> Result<()> {
             &probes,
         );
     };
-    let candidate = Candidate::new(client.clone(), &namespace, identity.clone());
+    let candidate = Candidate::new(
+        client.clone(),
+        &namespace,
+        args.lease_name.clone(),
+        identity.clone(),
+    );
     let leadership = tokio::select! {
         leadership = candidate.acquire() => leadership?,
         () = stop.cancelled() => return Ok(()),

@@ -222,7 +222,7 @@ fn what_a_router_cannot_be_told_is_refused_by_name() {
         (
             json!([named("a", 9000, "lamp-7")]),
             reasons::INVALID_SPEC,
-            "the member of this name",
+            "member lamp-7 and port 9000",
         ),
     ];
     for (services, reason, words) in cases {

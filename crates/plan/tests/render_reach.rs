@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::jiff::Timestamp;
 use plan::Settings;
 use plan::conditions::find;
+use plan::set::roster::Node;
 use plan::set::{Facts, Network, Plan, Step, TokensSecret, plan, render};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -314,6 +315,91 @@ fn what_cannot_be_reached_or_configured_is_refused() {
     let spec = json!({"edge": {"expose": {"type": "LoadBalancer", "annotations": {"a": "$b"}}}});
     let (object, settings) = (object(spec), settings());
     assert!(!plan(&facts(&object, &settings)).steps.is_empty());
+}
+
+/// What a set with these nodes is refused for, if it is.
+fn refused_on(nodes: &[&str], spec: Value) -> Option<String> {
+    let (object, settings) = (object(spec), settings());
+    let mut facts = facts(&object, &settings);
+    let node = |name: &&str| Node {
+        name: (*name).to_owned(),
+        ..Node::default()
+    };
+    facts.nodes = Some(nodes.iter().map(node).collect());
+    let plan = plan(&facts);
+    let ready = find(&plan.status.conditions, types::READY).unwrap();
+    plan.steps.is_empty().then(|| ready.message.clone())
+}
+
+/// Two objects of one name would be written by turns, for ever.
+#[test]
+fn no_two_objects_of_a_set_want_one_name() {
+    let exposed = |type_: &str| json!({"topology": "PerNode", "edge": {"expose": {"type": type_}, "advertise": {"host": "{member}.example"}}});
+    for (type_, kind) in [("LoadBalancer", "Service"), ("NodePort", "Service")] {
+        let message = refused_on(&["a", "a-edge"], exposed(type_)).unwrap();
+        for words in [
+            "spec.edge of lamp-a",
+            "member lamp-a-edge",
+            &format!("Kubernetes {kind} lamp-a-edge:"),
+            "spec.nodes.selector",
+        ] {
+            assert!(message.contains(words), "{words} in: {message}");
+        }
+    }
+    // Objects of different kinds may share a name.
+    assert_eq!(refused_on(&["a", "a-edge"], exposed("Ingress")), None);
+    assert_eq!(
+        refused_on(&["a", "a-edge"], json!({"topology": "PerNode"})),
+        None
+    );
+    let ports = json!([{"name": "b-edge", "port": 3443, "expose": {"type": "Ingress"}, "advertise": {"host": "{member}.other.example"}}]);
+    let mut two = exposed("Ingress");
+    two["edge"]["listeners"] = ports;
+    let message = refused_on(&["a", "a-b"], two).unwrap();
+    assert!(
+        message.contains("Kubernetes Ingress lamp-a-b-edge"),
+        "{message}"
+    );
+
+    // What is offered to the cluster, and what exposes a member that may come.
+    let offered = json!({"mode": "proxy", "proxy": {"services": [
+        {"service": "a", "port": 9000, "kubernetesService": {"name": "lamp-7-edge"}}]}});
+    let spec = json!({"tunnel": offered, "edge": {"expose": {"type": "LoadBalancer"}}});
+    let message = refused_on(&[], spec).unwrap();
+    assert!(message.contains("member lamp-7 and port 9000"), "{message}");
+    assert!(message.contains("kubernetesService.name"), "{message}");
+    assert_eq!(refused_on(&[], json!({"tunnel": offered})), None);
+}
+
+/// The API server would refuse it, after the first of the set's objects is made.
+#[test]
+fn no_service_of_a_set_has_a_name_that_is_too_long() {
+    let longest = "l".repeat(52);
+    let refused = |more: Value| {
+        let mut object = object(more);
+        object.metadata.name = Some(longest.clone());
+        let settings = settings();
+        let plan = plan(&facts(&object, &settings));
+        let ready = find(&plan.status.conditions, types::READY).unwrap();
+        plan.steps.is_empty().then(|| ready.message.clone())
+    };
+    assert_eq!(
+        refused(json!({"edge": {"expose": {"type": "LoadBalancer"}}})),
+        None
+    );
+    let named = json!([{"name": "tenletters", "port": 3443, "expose": {"type": "LoadBalancer"}}]);
+    let message = refused(json!({"edge": {"listeners": named}})).unwrap();
+    for words in [
+        "-0-tenletters of spec.edge.listeners[tenletters]",
+        "65 characters",
+        "shorter",
+    ] {
+        assert!(message.contains(words), "{words} in: {message}");
+    }
+    let offered = json!([{"service": "a", "port": 10000}]);
+    let proxy = json!({"tunnel": {"mode": "proxy", "proxy": {"services": offered}}});
+    let message = refused(proxy).unwrap();
+    assert!(message.contains("kubernetesService.name"), "{message}");
 }
 
 /// Its address goes into the certificate for which its token is redeemed.

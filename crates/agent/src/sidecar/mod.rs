@@ -16,6 +16,7 @@
 mod controller;
 mod drain;
 mod latch;
+mod places;
 mod router;
 mod serve;
 
@@ -36,7 +37,7 @@ use self::drain::Drain;
 use self::router::Router;
 use crate::socket::SocketError;
 
-/// How long no request of a hook is taken after one that could not be.
+/// How long nothing is accepted after a connection that could not be.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The sidecar's own socket, beside that of its neighbour.
 const CONTROL: &str = "ziti-agent.sock";
@@ -151,9 +152,7 @@ async fn run(
     tokio::select! {
         () = sidecar.neighbour.watch(&sidecar.drain) => Ok(()),
         () = drain_on_request(&sidecar, &hooks) => Ok(()),
-        served = serve::serve(listener, Arc::clone(&sidecar)) => {
-            served.context(ListenSnafu { port })
-        }
+        () = serve::serve(listener, Arc::clone(&sidecar)) => Ok(()),
         // The other end goes only with the process.
         _ = stop.wait_for(|stop| *stop) => Ok(()),
     }

@@ -5,30 +5,42 @@
 //! | `/ready` | 200 while the neighbour is ready, else 503; and why |
 //! | `/drained` | 200 when the drain is over; at once where there is none |
 //!
-//! Everybody who reaches the pod may ask: nothing is given away, and nothing happens.
+//! Everybody who reaches the pod may ask: nothing is given away, and nothing happens. So that the
+//! kubelet always gets through, each address has few places, for connections and for waiting, and who
+//! connects and asks nothing is hung up on.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tracing::{debug, warn};
 
-use super::drain::Drain;
-use super::{Neighbour, Sidecar};
+use super::places::Places;
+use super::{Neighbour, PAUSE, Sidecar};
 
 /// How long after the neighbour's hook the drain may begin: the two hooks are started together, and
 /// the other one has a program to start.
 const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 /// How much longer than its limit a drain is waited for.
 const SLACK: Duration = Duration::from_secs(1);
-/// How many may wait for the end of a drain. The kubelet is one.
-const WAITING: usize = 8;
+/// How long a request may take to come in. The kubelet's probe gives up as soon.
+const ASKS_WITHIN: Duration = Duration::from_secs(2);
+/// How many connections there may be, and from each address. The kubelet has one for each probe and
+/// one for the hook; a connection takes some 20 KiB.
+const CONNECTIONS: (usize, usize) = (64, 6);
+/// How many may wait for the end of a drain, and from each address.
+const WAITING: (usize, usize) = (32, 2);
+/// The most that a request may take up, in bytes; the least that the library allows.
+const LONGEST_REQUEST: usize = 8192;
 
 /// Listens on all addresses of the pod, of both families where it has both.
 pub(super) async fn listen(port: u16) -> io::Result<TcpListener> {
@@ -39,23 +51,50 @@ pub(super) async fn listen(port: u16) -> io::Result<TcpListener> {
 }
 
 /// Answers until the process ends.
-pub(super) async fn serve<N: Neighbour>(
-    listener: TcpListener,
-    sidecar: Arc<Sidecar<N>>,
-) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(WAITING));
-    let waiting = Arc::clone(&sidecar);
-    let drained = move || async move {
-        let Ok(_place) = places.try_acquire() else {
-            return (StatusCode::SERVICE_UNAVAILABLE, "too many are waiting\n");
-        };
-        drained(&waiting.drain).await
-    };
+pub(super) async fn serve<N: Neighbour>(listener: TcpListener, sidecar: Arc<Sidecar<N>>) {
+    // An answer that waits for a drain is the longest; whoever does not take it is hung up on.
+    let longest = ASKS_WITHIN + BEGINS_WITHIN + sidecar.drain.within() + 2 * SLACK;
+    let connections = Places::new(CONNECTIONS.0, CONNECTIONS.1);
+    let waiting = Places::new(WAITING.0, WAITING.1);
     let app = Router::new()
         .route("/ready", get(ready::<N>))
-        .route("/drained", get(drained))
+        .route("/drained", get(drained::<N>))
+        .layer(Extension(waiting))
         .with_state(sidecar);
-    axum::serve(listener, app).await
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(%error, "cannot take a connection");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let address = from.ip().to_canonical();
+        // One that has no place is hung up on by being dropped.
+        let Some(place) = connections.take(address) else {
+            continue;
+        };
+        let answered = answer(stream, app.clone().layer(Extension(address)));
+        tokio::spawn(async move {
+            if let Ok(Err(error)) = tokio::time::timeout(longest, answered).await {
+                debug!(%error, %address, "a connection ended early");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// One request, and no other after it.
+async fn answer(stream: TcpStream, app: Router) -> hyper::Result<()> {
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(ASKS_WITHIN)
+        .keep_alive(false)
+        .max_buf_size(LONGEST_REQUEST);
+    let service = TowerToHyperService::new(app);
+    server.serve_connection(TokioIo::new(stream), service).await
 }
 
 async fn ready<N: Neighbour>(State(sidecar): State<Arc<Sidecar<N>>>) -> (StatusCode, String) {
@@ -69,7 +108,15 @@ async fn ready<N: Neighbour>(State(sidecar): State<Arc<Sidecar<N>>>) -> (StatusC
     }
 }
 
-async fn drained(drain: &Drain) -> (StatusCode, &'static str) {
+async fn drained<N: Neighbour>(
+    State(sidecar): State<Arc<Sidecar<N>>>,
+    Extension(waiting): Extension<Arc<Places>>,
+    Extension(address): Extension<IpAddr>,
+) -> (StatusCode, &'static str) {
+    let Some(_place) = waiting.take(address) else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many are waiting\n");
+    };
+    let drain = &sidecar.drain;
     if tokio::time::timeout(BEGINS_WITHIN, drain.begun())
         .await
         .is_err()

@@ -4,12 +4,13 @@
 //!
 //! [`release`] reads what runs today, from Kubernetes; [`objects`] makes of it,
 //! without a client, what it becomes, and [`script`] a shell script for a person to
-//! read and run.
+//! read and run; [`way_back`] is the part of it that undoes the rest.
 //! Nothing is changed here. `main` calls [`run`].
 
 mod objects;
 mod release;
 mod script;
+mod way_back;
 
 use crate::preview::{Look, Overlay, connect, reading};
 use anyhow::{Context, Result};
@@ -25,7 +26,7 @@ use std::io::Write;
     after_help = "The script goes to standard output; nothing is changed until you run it. Read it first:\n  \
 ziti-operator adopt my-router -n ziti --network my-network > adopt.sh\n  sh adopt.sh\n\nThe router is offline from the moment \
 when its old pod stops until the new one has started. It is not enrolled anew: its id, its key, the policies that name it \
-and the address that it advertises stay."
+and the address that it advertises stay. Until you remove what the chart made, `sh adopt.sh back` undoes it."
 )]
 pub(crate) struct AdoptArgs {
     /// The Deployment that runs the router.
@@ -82,7 +83,13 @@ async fn steps(args: &AdoptArgs) -> Result<String> {
         router_image: String::new(),
         cluster_dns: None,
     };
-    let look = Look::new(client, settings, &BTreeSet::from([namespace.clone()])).await?;
+    let look = Look::new(
+        client,
+        settings,
+        false,
+        &BTreeSet::from([namespace.clone()]),
+    )
+    .await?;
     let router = args.router.as_ref().unwrap_or(&args.deployment);
     let found = look.router_named(&namespace, &args.network, router).await?;
     let target = script::Target {

@@ -117,7 +117,7 @@ impl<'a> Parts<'a> {
                 "labels": labels(&self.target.name),
             },
             "spec": {
-                "accessModes": ["ReadWriteOnce"],
+                "accessModes": volume.access_modes,
                 // None is another thing than none given.
                 "storageClassName": volume.class.as_deref().unwrap_or_default(),
                 "volumeName": volume.name,

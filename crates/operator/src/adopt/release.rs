@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolume, PersistentVolumeClaim, PodSpec, ResourceRequirements, Service,
 };
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, ObjectMeta};
 use kube::{Client, ResourceExt};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -25,8 +25,13 @@ pub(super) struct Release {
     pub(super) host_network: bool,
     /// What of the pod a ZitiRouter has under the same names in `spec.pod`.
     pub(super) pod: Map<String, Value>,
-    /// Services that lead to the pod.
-    pub(super) services: Vec<String>,
+    /// Services that lead to the pod, with their selectors.
+    pub(super) services: BTreeMap<String, BTreeMap<String, String>>,
+    /// Labels and annotations of the claim, which are its owner's: by them Helm
+    /// knows it again.
+    pub(super) claim_labels: BTreeMap<String, String>,
+    /// See `claim_labels`.
+    pub(super) claim_annotations: BTreeMap<String, String>,
 }
 
 /// The volume with the identity.
@@ -36,6 +41,8 @@ pub(super) struct Volume {
     pub(super) class: Option<String>,
     pub(super) size: String,
     pub(super) reclaim_policy: String,
+    /// As the claim asks for it; a volume binds to what it can do.
+    pub(super) access_modes: Vec<String>,
 }
 
 /// What of the router's configuration matters.
@@ -85,6 +92,7 @@ pub(super) async fn read(client: &Client, namespace: &str, name: &str) -> Result
     let config = config(client, namespace, name, &pod).await?;
     let (host_network, options) = (pod.host_network == Some(true), options(&pod)?);
     let container = pod.containers.into_iter().next();
+    let (volume, metadata) = volume(client, namespace, &claim).await?;
     Ok(Release {
         namespace: namespace.to_owned(),
         deployment: name.to_owned(),
@@ -92,8 +100,15 @@ pub(super) async fn read(client: &Client, namespace: &str, name: &str) -> Result
             .as_ref()
             .and_then(|container| container.image.clone()),
         resources: container.and_then(|container| container.resources),
-        volume: volume(client, namespace, &claim).await?,
+        volume,
         claim,
+        claim_labels: metadata.labels.unwrap_or_default(),
+        claim_annotations: metadata
+            .annotations
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|(key, _)| !key.contains("kubernetes.io/"))
+            .collect(),
         config,
         host_network,
         pod: options,
@@ -121,23 +136,20 @@ async fn services(
     client: &Client,
     namespace: &str,
     labels: &BTreeMap<String, String>,
-) -> Result<Vec<String>> {
+) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     let listed = services.list(&ListParams::default()).await;
     let listed =
         listed.with_context(|| format!("listing the Services of namespace {namespace}"))?;
-    let leads = |service: &Service| {
-        let selector = service
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.selector.as_ref());
-        selector.is_some_and(|selector| {
-            let mut wanted = selector.iter();
-            !selector.is_empty() && wanted.all(|(key, value)| labels.get(key) == Some(value))
-        })
-    };
-    let leading = listed.items.iter().filter(|service| leads(service));
-    Ok(leading.map(ResourceExt::name_any).collect())
+    let leading = listed.items.into_iter().filter_map(|service| {
+        let name = service.name_any();
+        let selector = service.spec?.selector?;
+        let mut wanted = selector.iter();
+        let leads =
+            !selector.is_empty() && wanted.all(|(key, value)| labels.get(key) == Some(value));
+        leads.then_some((name, selector))
+    });
+    Ok(leading.collect())
 }
 
 fn claim_of(pod: &PodSpec) -> Option<String> {
@@ -146,13 +158,15 @@ fn claim_of(pod: &PodSpec) -> Option<String> {
     claims.next().map(|claim| claim.claim_name.clone())
 }
 
-async fn volume(client: &Client, namespace: &str, claim: &str) -> Result<Volume> {
+async fn volume(client: &Client, namespace: &str, claim: &str) -> Result<(Volume, ObjectMeta)> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let object = claims
         .get(claim)
         .await
         .with_context(|| format!("reading PersistentVolumeClaim {namespace}/{claim}"))?;
-    let name = object.spec.and_then(|spec| spec.volume_name);
+    let (metadata, asked) = (object.metadata, object.spec.unwrap_or_default());
+    let access_modes = asked.access_modes.unwrap_or_default();
+    let name = asked.volume_name;
     let name = name.with_context(|| {
         format!("PersistentVolumeClaim {namespace}/{claim} is not bound to a volume: start the router once")
     })?;
@@ -163,7 +177,7 @@ async fn volume(client: &Client, namespace: &str, claim: &str) -> Result<Volume>
         .with_context(|| format!("reading PersistentVolume {name}"))?;
     let spec = object.spec.unwrap_or_default();
     let size = spec.capacity.unwrap_or_default().remove("storage");
-    Ok(Volume {
+    let volume = Volume {
         name,
         class: spec.storage_class_name,
         size: size
@@ -172,7 +186,9 @@ async fn volume(client: &Client, namespace: &str, claim: &str) -> Result<Volume>
         reclaim_policy: spec
             .persistent_volume_reclaim_policy
             .unwrap_or_else(|| "Retain".to_owned()),
-    })
+        access_modes,
+    };
+    Ok((volume, metadata))
 }
 
 /// The configuration, in whichever of the pod's ConfigMaps it is.

@@ -9,6 +9,7 @@
 
 use super::objects::Parts;
 use super::release::Release;
+use super::way_back;
 use anyhow::{Context, Result, ensure};
 use api::names;
 use plan::set::member::claim_name;
@@ -29,7 +30,7 @@ pub(super) fn script(
     target: &Target,
 ) -> Result<String> {
     let member = format!("{}-0", target.name);
-    sound(router)?;
+    sound(release, router, &member)?;
     let parts = Parts::new(release, router, target, &member)?;
     let (ns, volume) = (&release.namespace, &release.volume.name);
     let (deployment, claim) = (&release.deployment, &release.claim);
@@ -50,6 +51,7 @@ pub(super) fn script(
         "zitirouter() {{\n{}\n}}\n",
         heredoc("cat", &parts.zitirouter()?)?
     ))?;
+    line(way_back::function(release, target, &member)?)?;
     line("# 1. What is to be is tried first, and the volume outlives its claim.".to_owned())?;
     line(format!(
         "zitirouter | kubectl apply -n {ns} --dry-run=server -f -"
@@ -68,9 +70,7 @@ pub(super) fn script(
     ))?;
     line("# 4. The volume is set free. Deleting the claim waits for the pod to end.".to_owned())?;
     line(format!("kubectl delete -n {ns} pvc/{claim} --timeout=5m"))?;
-    line(format!(
-        "kubectl patch pv {volume} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef\"}}]'\n"
-    ))?;
+    line(set_free(volume) + "\n")?;
     line(
         "# 5. It becomes the new member's, and so do the Services that led to the old pod."
             .to_owned(),
@@ -82,7 +82,7 @@ pub(super) fn script(
     // By what the operator's own Service finds the pod.
     let selector = json!({"statefulset.kubernetes.io/pod-name": member});
     let patch = json!([{"op": "replace", "path": "/spec/selector", "value": selector}]);
-    for service in &release.services {
+    for service in release.services.keys() {
         line(format!(
             "kubectl patch -n {ns} service/{service} --type=json -p '{patch}'"
         ))?;
@@ -99,7 +99,10 @@ pub(super) fn script(
 /// What is left to do by hand, in comments.
 fn farewell(release: &Release, parts: &Parts) -> String {
     let (ns, deployment) = (&release.namespace, &release.deployment);
-    let mut out = String::from("# 7. Later, remove what the chart made.");
+    let mut out = String::from(
+        "# Until then, `sh` with this file and the word `back` undoes it all, from whichever step on.\n\
+         # 7. Later, remove what the chart made.",
+    );
     if parts.keeps_names() {
         let service = parts.service_host();
         let _ = write!(
@@ -122,9 +125,21 @@ fn farewell(release: &Release, parts: &Parts) -> String {
     out
 }
 
+/// Take the old claim's mark off the volume, if it has one.
+pub(super) fn set_free(volume: &str) -> String {
+    format!("kubectl patch pv {volume} --type=merge -p '{{\"spec\":{{\"claimRef\":null}}}}'")
+}
+
 /// What must hold before a router can be taken over without enrolling it anew.
-fn sound(router: &EdgeRouterEntity) -> Result<()> {
+fn sound(release: &Release, router: &EdgeRouterEntity, member: &str) -> Result<()> {
     let name = &router.name;
+    let modes = &release.volume.access_modes;
+    ensure!(
+        modes.iter().any(|mode| mode != "ReadOnlyMany"),
+        "claim {} of the router's volume has the access modes {modes:?}: routers renew their certificates in place and must be \
+         able to write. Copy the identity to a volume that can be written, start the router on that, and call this again",
+        release.claim
+    );
     ensure!(
         router.is_verified,
         "router {name} (id {}) has never been enrolled, so it has no identity to take over: make a ZitiRouter, and delete the \
@@ -132,8 +147,9 @@ fn sound(router: &EdgeRouterEntity) -> Result<()> {
         router.id
     );
     let owner = router.tags.get(names::TAG_NAME).and_then(Value::as_str);
+    // Tags of this very member are left where somebody went the way back.
     ensure!(
-        owner.is_none(),
+        owner.is_none_or(|owner| owner == member),
         "router {name} (id {}) belongs to EdgeRouter {} already",
         router.id,
         owner.unwrap_or_default()
@@ -141,7 +157,7 @@ fn sound(router: &EdgeRouterEntity) -> Result<()> {
     Ok(())
 }
 
-fn apply(namespace: &str, object: &Value) -> Result<String> {
+pub(super) fn apply(namespace: &str, object: &Value) -> Result<String> {
     heredoc(&format!("kubectl apply -n {namespace} -f -"), object)
 }
 
@@ -157,6 +173,7 @@ mod tests {
     use super::*;
 
     fn release() -> Release {
+        let selector = [("app".to_owned(), "legacy".to_owned())].into();
         Release {
             namespace: "ziti".to_owned(),
             deployment: "legacy".to_owned(),
@@ -168,6 +185,7 @@ mod tests {
                 class: None,
                 size: "50Mi".to_owned(),
                 reclaim_policy: "Delete".to_owned(),
+                access_modes: vec!["ReadWriteOnce".to_owned()],
             },
             config: Config {
                 dns: vec!["edge-0.ziti.svc".to_owned()],
@@ -175,7 +193,9 @@ mod tests {
             },
             host_network: false,
             pod: serde_json::Map::new(),
-            services: vec!["legacy-edge".to_owned()],
+            services: [("legacy-edge".to_owned(), selector)].into(),
+            claim_labels: [("app".to_owned(), "legacy".to_owned())].into(),
+            claim_annotations: std::collections::BTreeMap::new(),
         }
     }
 
@@ -212,7 +232,15 @@ mod tests {
         }
         let ours = |line: &&str| {
             let known = ["set -eu", "zitirouter() {", "cat <<'EOF'", "}"];
+            let of_way_back = [
+                "back() {",
+                "if kubectl get ",
+                "if ! kubectl get ",
+                "fi",
+                "if [ \"${1-}\" = back ]; then back; exit; fi",
+            ];
             known.contains(line)
+                || of_way_back.iter().any(|known| line.starts_with(known))
                 || line.starts_with("kubectl ")
                 || line.starts_with("zitirouter | kubectl apply ")
         };
@@ -242,6 +270,19 @@ mod tests {
         assert!(told.contains("tunnel mode teleport"), "{told}");
         let told = tunnel("proxy");
         assert!(told.contains("lists no services"), "{told}");
+    }
+
+    /// A claim that asks for another mode would never bind to the volume.
+    #[test]
+    fn the_volume_is_asked_for_as_it_was_and_one_that_cannot_be_written_is_refused() {
+        let mut release = release();
+        release.volume.access_modes = vec!["ReadWriteMany".to_owned()];
+        let text = script(&release, &router(&json!({})), &target()).unwrap();
+        assert!(text.contains("- ReadWriteMany"), "{text}");
+        assert!(!text.contains("ReadWriteOnce"), "{text}");
+        release.volume.access_modes = vec!["ReadOnlyMany".to_owned()];
+        let refused = script(&release, &router(&json!({})), &target()).unwrap_err();
+        assert!(format!("{refused}").contains("ReadOnlyMany"), "{refused}");
     }
 
     /// The spec of the ZitiRouter, and what stands in the comments.

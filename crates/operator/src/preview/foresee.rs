@@ -60,15 +60,17 @@ pub(super) struct RouterPlan {
 }
 
 impl Look {
-    /// Look at the networks of these namespaces.
+    /// Look at the networks of these namespaces. `reads_nodes`: whether the
+    /// cluster's nodes may be read.
     pub(crate) async fn new(
         client: Client,
         settings: Settings,
+        reads_nodes: bool,
         namespaces: &BTreeSet<String>,
     ) -> Result<Self> {
         let (networks, _wakers) = Networks::new();
         let context = Context {
-            reads_nodes: true,
+            reads_nodes,
             events: no_events(&client),
             settings,
             networks,

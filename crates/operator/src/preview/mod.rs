@@ -17,7 +17,7 @@ pub(crate) use overlay::{Overlay, reading};
 use crate::cluster_dns;
 use crate::events::Events;
 use anyhow::{Context as _, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use documents::{Documents, Subject};
 use kube::{Client, Config};
 use plan::Settings;
@@ -69,6 +69,10 @@ pub(crate) struct PlanArgs {
     /// As given to `ziti-operator run`.
     #[arg(long, env = "ZITI_OPERATOR_ROUTER_IMAGE")]
     router_image: String,
+
+    /// As given to `ziti-operator run`: whether the cluster's nodes may be read.
+    #[arg(long, env = "ZITI_OPERATOR_NODES", action = ArgAction::Set, default_value_t = true)]
+    nodes: bool,
 }
 
 /// Form of what is printed.
@@ -131,7 +135,7 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
     };
     let namespaces: BTreeSet<String> = documents.subjects.iter().map(Subject::namespace).collect();
     let client = reading(client, documents.overlay);
-    let look = Look::new(client, settings, &namespaces).await?;
+    let look = Look::new(client, settings, args.nodes, &namespaces).await?;
     let mut report = Report::new(documents.notes);
     for subject in &documents.subjects {
         match subject {

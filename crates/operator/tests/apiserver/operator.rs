@@ -20,6 +20,8 @@ pub(crate) struct Options<'a> {
     pub(crate) router_image: &'a str,
     /// `RUST_LOG`.
     pub(crate) log: &'a str,
+    /// Whether a Lease is used, and further arguments.
+    pub(crate) lease: Option<&'a [&'a str]>,
 }
 
 impl Default for Options<'_> {
@@ -29,6 +31,7 @@ impl Default for Options<'_> {
             agent_image: AGENT_IMAGE,
             router_image: ROUTER_IMAGE,
             log: "info,ziti_operator=debug,kube_runtime=warn",
+            lease: None,
         }
     }
 }
@@ -65,6 +68,11 @@ impl Operator {
             "--health-address",
             "127.0.0.1:0",
         ]);
+        if let Some(more) = options.lease {
+            daemon = daemon
+                .args(["--lease-namespace", &world.namespace])
+                .args(more);
+        }
         let kubeconfig = world.operator_kubeconfig().display().to_string();
         daemon.env.insert("KUBECONFIG".to_owned(), kubeconfig);
         daemon

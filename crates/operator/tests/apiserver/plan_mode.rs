@@ -206,6 +206,20 @@ async fn what_cannot_be_told_has_an_exit_code_of_its_own() {
     assert_eq!(output.status.code(), Some(1), "usage is no 2");
 }
 
+/// An operator that may not read the nodes would refuse the set; so does the plan.
+#[tokio::test]
+async fn plan_knows_that_the_nodes_may_not_be_read() {
+    let controller = network::shared_controller().await;
+    let world = World::new("blind").await;
+    network::connect(&world, &controller).await;
+    let set = zitirouter("blind", 1, json!({"topology": "PerNode"}));
+    let file = file(&world, &[manifest("ZitiRouter", &set)]);
+    let args = ["-f", file.to_str().unwrap(), "--nodes=false"];
+    let output = plan(&world, &world.admin_kubeconfig(), &args);
+    let shown = text(&output);
+    assert!(shown.contains("rbac.nodes=true"), "{shown}");
+}
+
 #[tokio::test]
 async fn a_set_with_its_tokens_is_told_to_its_workload_and_no_token_is() {
     let controller = network::shared_controller().await;

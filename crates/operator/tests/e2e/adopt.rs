@@ -1,5 +1,5 @@
 //! A router that was deployed as the ziti-router Helm chart does it is taken over by the steps that
-//! `ziti-operator adopt` prints, which are run as they are.
+//! `ziti-operator adopt` prints, which are run as they are; and handed back by them.
 
 use std::process::{Command, Output};
 
@@ -33,7 +33,8 @@ fn a_router_of_the_helm_chart_is_taken_over_with_its_id_its_address_and_its_volu
         let steps = adopt(stage)?;
         let told = String::from_utf8_lossy(&steps.stderr).into_owned();
         ensure!(steps.status.success(), "no steps: {told}");
-        follow(stage, &String::from_utf8(steps.stdout)?)?;
+        let script = String::from_utf8(steps.stdout)?;
+        follow(stage, &script, &[])?;
 
         stage.until_online("edge", 1).await?;
         let after = router(stage).await?;
@@ -77,6 +78,25 @@ fn a_router_of_the_helm_chart_is_taken_over_with_its_id_its_address_and_its_volu
                 .await?
                 .is_none()
         );
+
+        // And the way back, with the same identity.
+        follow(stage, &script, &["back"])?;
+        ensure!(stage.find::<EdgeRouter>("edge-0").await?.is_none());
+        stage.ziti.until_online(&[ROUTER]).await?;
+        let back = router(stage).await?;
+        ensure!(back.id == before.id, "another router");
+        let claim: PersistentVolumeClaim = stage.get(RELEASE).await?;
+        let labels = claim.metadata.labels.unwrap_or_default();
+        ensure!(labels.contains_key("app"), "Helm knows it by {labels:?}");
+        let service: Service = stage.get(&format!("{RELEASE}-edge")).await?;
+        let selector = service
+            .spec
+            .and_then(|spec| spec.selector)
+            .unwrap_or_default();
+        ensure!(
+            selector.values().eq([RELEASE]),
+            "the old Service leads to {selector:?}"
+        );
         Ok(())
     });
 }
@@ -96,7 +116,7 @@ fn adopt(stage: &Stage) -> Result<Output> {
 }
 
 /// Runs the steps as a person does.
-fn follow(stage: &Stage, script: &str) -> Result<()> {
+fn follow(stage: &Stage, script: &str, args: &[&str]) -> Result<()> {
     let dir = tempfile::tempdir().context("making a directory")?;
     let file = dir.path().join("adopt.sh");
     std::fs::write(&file, script).context("writing the script")?;
@@ -105,6 +125,7 @@ fn follow(stage: &Stage, script: &str) -> Result<()> {
     let path = std::env::var("PATH").unwrap_or_default();
     let output = Command::new("sh")
         .arg(&file)
+        .args(args)
         .env("PATH", format!("{}:{path}", programs.display()))
         .env("KUBECONFIG", &stage.environment.kubeconfig)
         .output()
@@ -169,7 +190,7 @@ async fn deploy(stage: &Stage, name: &str) -> Result<()> {
     stage.apply(config(stage, name)).await?;
     stage
         .apply(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": RELEASE}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "metadata": {"name": RELEASE, "labels": {"app": RELEASE}}, "spec": {"accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "50Mi"}}}}))
         .await?;
     let start = "set -e; cd /etc/ziti/config; \

@@ -24,6 +24,7 @@ pub mod extra;
 mod extra_config;
 pub mod member;
 pub mod network_policy;
+mod object_names;
 pub mod orphan;
 mod ownership;
 mod paused;

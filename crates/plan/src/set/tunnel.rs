@@ -3,9 +3,7 @@
 //! differ for mode `tproxy` is in `tproxy`.
 
 use super::applied::{is_applied, is_stamped, stamp};
-use super::member::ordinal;
 use super::render::{metadata, set_name};
-use super::roster::seats;
 use super::sidecar::SIDECAR_PORT;
 use super::{Facts, Step, reach, tproxy};
 use crate::edge_router::Problem;
@@ -57,7 +55,7 @@ pub(super) fn protocol(offered: &ProxyService) -> &'static str {
 }
 
 /// Name of the Kubernetes Service in front of an offered service.
-fn service_name(object: &ZitiRouter, offered: &ProxyService) -> String {
+pub(super) fn service_name(object: &ZitiRouter, offered: &ProxyService) -> String {
     let given = offered.kubernetes_service.name.clone();
     given.unwrap_or_else(|| format!("{}-proxy-{}", set_name(object), offered.port))
 }
@@ -133,15 +131,13 @@ pub(super) fn plan_services(facts: &Facts, steps: &mut Vec<Step>) {
 /// Why the tunneler cannot be as it is written, if it cannot.
 pub(super) fn fault(facts: &Facts) -> Option<Problem> {
     let spec = &facts.object.spec;
-    offered_fault(facts.object)
-        .or_else(|| taken_name(facts))
-        .or_else(|| tproxy::fault(spec, facts.settings.cluster_dns.as_ref()))
+    offered_fault(facts.object).or_else(|| tproxy::fault(spec, facts.settings.cluster_dns.as_ref()))
 }
 
 /// What the list of offered services gets wrong by itself.
 fn offered_fault(object: &ZitiRouter) -> Option<Problem> {
     let spec = &object.spec;
-    let (mut services, mut names) = (BTreeSet::new(), BTreeSet::new());
+    let mut services = BTreeSet::new();
     for offered in proxied(&spec.tunnel) {
         if let Some(problem) = unusable_name(&offered.service) {
             return Some(problem);
@@ -157,13 +153,6 @@ fn offered_fault(object: &ZitiRouter) -> Option<Problem> {
             let message = format!(
                 "spec.tunnel.proxy.services and {listener} both want port {}: give each its own",
                 offered.port
-            );
-            return Some(Problem::new(reasons::INVALID_SPEC, message));
-        }
-        let name = service_name(object, offered);
-        if !names.insert(name.clone()) {
-            let message = format!(
-                "two services of spec.tunnel.proxy.services want the Kubernetes Service {name}: give each its own name"
             );
             return Some(Problem::new(reasons::INVALID_SPEC, message));
         }
@@ -197,20 +186,4 @@ fn own_port(spec: &ZitiRouterSpec, port: u16) -> Option<String> {
     let listeners = reach::listeners(spec);
     let taken = listeners.iter().find(|listener| listener.port == port);
     taken.map(|listener| format!("{}.port", listener.field()))
-}
-
-/// A Kubernetes Service that would take the name of a member's.
-fn taken_name(facts: &Facts) -> Option<Problem> {
-    let set = set_name(facts.object);
-    let seats = seats(facts);
-    let is_member =
-        |name: &str| ordinal(set, name).is_some() || seats.iter().any(|seat| seat.name == name);
-    let mut names = proxied(&facts.object.spec.tunnel)
-        .iter()
-        .map(|offered| service_name(facts.object, offered));
-    let name = names.find(|name| is_member(name))?;
-    let message = format!(
-        "spec.tunnel.proxy.services wants a Kubernetes Service {name}, which is that of the member of this name: choose another"
-    );
-    Some(Problem::new(reasons::INVALID_SPEC, message))
 }

@@ -1,6 +1,6 @@
 //! What the API server's rules cannot see, or cannot say well enough.
 
-use super::{Facts, Network, pod_options, reach_check, tunnel};
+use super::{Facts, Network, object_names, pod_options, reach_check, tunnel};
 use crate::edge_router::Problem;
 use api::router::Topology;
 use api::{ZitiRouter, reasons};
@@ -65,8 +65,11 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
     if let Some(problem) = reach_check::fault(facts) {
         return Some(problem);
     }
-    if let Some(problem) = tunnel::fault(facts).or_else(|| pod_options::fault(spec)) {
-        return Some(problem);
+    let problem = tunnel::fault(facts)
+        .or_else(|| object_names::fault(facts))
+        .or_else(|| pod_options::fault(spec));
+    if problem.is_some() {
+        return problem;
     }
     if let Some(Err(problem)) = &facts.provided {
         return Some(problem.clone());
