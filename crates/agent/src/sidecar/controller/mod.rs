@@ -9,7 +9,9 @@
 //! making its administrator.
 //!
 //! **Ready** is a member that the cluster's list shows, and which is connected with a leader that the
-//! list shows ([`standing`]). It is not latched: a member without a leader refuses every write.
+//! list shows ([`standing`]). It is not latched: a member without a leader refuses every write. That its
+//! API answers is for the kubelet to ask, by an HTTPS probe of the controller's own container: a member
+//! that comes back to its cluster has a leader before it has opened its API.
 //!
 //! **Leaving**: whoever leads hands over first ([`handover`]).
 
