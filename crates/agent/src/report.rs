@@ -50,6 +50,8 @@ pub enum Reason {
     NamesInvalid,
     /// The certificate lacks a name that it must hold, and no other was to be had.
     NamesMissing,
+    /// The list of the certificate's names cannot be read.
+    NamesUnreadable,
     /// Nobody says where the controllers are.
     EndpointsMissing,
     /// The CA bundle of the network cannot be read.
@@ -90,6 +92,9 @@ impl Reason {
             Self::CsrRefused | Self::NamesInvalid => "check the names of the certificate",
             Self::NamesMissing => {
                 "check that a controller is reachable from this pod, or have the router re-enrolled, or take the change of its names back"
+            }
+            Self::NamesUnreadable => {
+                "check that the ConfigMap that the pod mounts is there; the operator writes it"
             }
             Self::EndpointsMissing => "state the control plane endpoints of the network",
             Self::CaBundleInvalid => "mend the CA bundle of the network",

@@ -59,6 +59,35 @@ async fn a_router_whose_advertised_name_changes_comes_back_with_it() {
 }
 
 #[tokio::test]
+async fn an_identity_that_the_network_replaced_gets_no_certificate_and_no_token_is_blamed() {
+    let controller = LocalController::start().await.unwrap();
+    let client = admin(&controller);
+    let (id, token) = registered(&client, "replaced").await;
+    let mut pod = common::Pod::new();
+    pod.give(&token);
+    pod.succeeds(Outcome::Enrolled).await;
+    pod.give("");
+    client.re_enroll(&id).await.unwrap();
+    pod.request.sans.dns.push("new.example".to_owned());
+    let refused = pod.fails(Reason::NamesMissing).await;
+    let told = &refused.message;
+    assert!(
+        told.contains("does not accept this router's identity"),
+        "{told}"
+    );
+    assert!(!told.contains("token"), "{told}");
+}
+
+#[tokio::test]
+async fn a_list_of_names_that_cannot_be_read_is_no_missing_name() {
+    let mut pod = common::Pod::new();
+    pod.request.names_file = Some(pod.file("nowhere"));
+    let refused = pod.fails(Reason::NamesUnreadable).await;
+    assert!(refused.message.contains("nowhere"), "{refused:?}");
+    assert!(refused.message.contains("ConfigMap"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn other_addresses_of_the_controllers_are_taken_once() {
     let controller = LocalController::start().await.unwrap();
     let client = admin(&controller);

@@ -130,6 +130,8 @@ pub const CSR_REFUSED: &str = "CsrRefused";
 pub const NAMES_INVALID: &str = "NamesInvalid";
 /// The certificate lacks a name that is advertised, and no other was to be had.
 pub const NAMES_MISSING: &str = "NamesMissing";
+/// The list of the names that the certificate must hold cannot be read.
+pub const NAMES_UNREADABLE: &str = "NamesUnreadable";
 /// The CA bundle given to the agent cannot be read.
 pub const CA_BUNDLE_INVALID: &str = "CaBundleInvalid";
 /// The controller refused the enrollment in a way that has no name of its own.
@@ -142,7 +144,7 @@ pub const TOKEN_WRONG_KIND: &str = "TokenWrongKind";
 pub const INTERRUPTED: &str = "Interrupted";
 
 /// Every reason that an agent may give for a pod without an identity.
-pub const OF_AGENT: [&str; 19] = [
+pub const OF_AGENT: [&str; 20] = [
     TOKEN_MISSING,
     TOKEN_MALFORMED,
     TOKEN_WRONG_KIND,
@@ -156,6 +158,7 @@ pub const OF_AGENT: [&str; 19] = [
     CSR_REFUSED,
     NAMES_INVALID,
     NAMES_MISSING,
+    NAMES_UNREADABLE,
     ENDPOINTS_MISSING,
     CA_BUNDLE_INVALID,
     VOLUME_NOT_WRITABLE,

@@ -557,14 +557,16 @@ fn a_provided_token_that_the_pod_could_not_redeem_waits_on() {
 }
 
 #[test]
-fn a_volume_that_cannot_be_read_costs_no_identity() {
-    let unread = report(reasons::VOLUME_NOT_WRITABLE, None, None);
-    let mut entity = verified("f1");
-    entity.offline_for = Some(SignedDuration::from_hours(1));
-    let plan = Case::managed(vec![entity])
-        .recorded()
-        .reported(unread)
-        .plan();
-    assert_eq!(plan.steps, []);
-    assert_eq!(ready_reason(&plan), reasons::VOLUME_NOT_WRITABLE);
+fn what_cannot_be_read_costs_no_identity() {
+    for reason in [reasons::VOLUME_NOT_WRITABLE, reasons::NAMES_UNREADABLE] {
+        let unread = report(reason, None, None);
+        let mut entity = verified("f1");
+        entity.offline_for = Some(SignedDuration::from_hours(1));
+        let plan = Case::managed(vec![entity])
+            .recorded()
+            .reported(unread)
+            .plan();
+        assert_eq!(plan.steps, []);
+        assert_eq!(ready_reason(&plan), reason);
+    }
 }

@@ -317,7 +317,9 @@ fn tproxy_refuses_what_is_no_address() {
 
 #[test]
 fn an_identity_on_the_node() {
-    let object = set(json!({"identityStorage": {"hostPath": {"path": "/var/lib/ziti"}}}));
+    let object = set(
+        json!({"topology": "PerNode", "identityStorage": {"hostPath": {"path": "/var/lib/ziti"}}}),
+    );
     insta::assert_yaml_snapshot!(pod(&object));
     let settings = settings();
     let set = workload::stateful_set(&facts(&object, &settings), "lamp-config-0", 2);
@@ -402,15 +404,19 @@ fn the_template_does_not_depend_on_the_number_of_members() {
     assert_eq!(of(1), of(3));
 }
 
-/// What is planned for a set of one, by where its identity is kept: its router is
-/// enrolled, and neither pod nor StatefulSet nor claim is there.
+/// What is planned for a set on one node, by where its identity is kept: its
+/// router is enrolled, and neither pod nor StatefulSet nor claim is there.
 fn enrolled_without_a_claim(storage: &Value) -> Vec<Step> {
     let (object, settings) = (
-        set(json!({"replicas": 1, "identityStorage": storage})),
+        set(json!({"topology": "PerNode", "identityStorage": storage})),
         settings(),
     );
     let mut facts = facts(&object, &settings);
-    let mut router = render::edge_router(&facts, "lamp-0", None);
+    facts.nodes = Some(vec![Node {
+        name: "here".into(),
+        ..Node::default()
+    }]);
+    let mut router = render::edge_router(&facts, "lamp-here", Some("here"));
     router.status = serde_json::from_value(json!({"conditions": [{
         "type": types::ENROLLED, "status": "True", "reason": reasons::ENROLLED, "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -434,6 +440,18 @@ fn an_identity_on_the_node_is_trusted_to_be_there_and_one_in_the_pod_is_gone_wit
     assert!(starts(&on_node) && !lost(&on_node));
     let in_pod = enrolled_without_a_claim(&json!({"ephemeral": {}}));
     assert!(!starts(&in_pod) && lost(&in_pod));
+}
+
+/// A member that moves would leave its key on a node, void when it comes back.
+#[test]
+fn a_directory_of_the_node_is_for_members_that_stay_on_theirs() {
+    let kept = json!({"hostPath": {"path": "/var/lib/ziti"}});
+    for topology in ["StatefulSet", "PerMember"] {
+        let object = set(json!({"topology": topology, "identityStorage": kept}));
+        let (reason, message) = refusal(&object, &settings()).unwrap();
+        assert_eq!(reason, reasons::INVALID_SPEC);
+        assert!(message.contains("topology PerNode"), "{message}");
+    }
 }
 
 /// Kubernetes takes a rule without ports for one of all ports.

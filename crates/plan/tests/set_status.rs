@@ -6,6 +6,7 @@ use api::{ZitiRouter, ZitiRouterSpec};
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::jiff::Timestamp;
 use plan::conditions::find;
+use plan::set::roster::Node;
 use plan::set::{Facts, Network, Step, TokensSecret, plan};
 use plan::{Settings, set};
 use serde_json::json;
@@ -25,12 +26,7 @@ fn empty_set() -> ZitiRouter {
 }
 
 fn planned(object: &ZitiRouter, stateful_set: Option<StatefulSet>) -> set::Plan {
-    let settings = Settings {
-        install_id: "pier".into(),
-        agent_image: "registry.example/agent:7".into(),
-        router_image: "registry.example/router:7".into(),
-        cluster_dns: None,
-    };
+    let settings = settings();
     plan(&Facts {
         object,
         settings: &settings,
@@ -101,5 +97,108 @@ fn the_port_of_the_sidecar_is_no_listeners_port() {
         assert_eq!(ready.reason, reasons::INVALID_SPEC);
         let named = format!("spec.{field}.port is {}", set::sidecar::SIDECAR_PORT);
         assert!(ready.message.contains(&named), "{}", ready.message);
+    }
+}
+
+/// A set with a member for each node, which knows its node since it was made.
+fn on_nodes(spec: &serde_json::Value) -> ZitiRouter {
+    let mut object = empty_set();
+    let mut json = json!({"networkRef": {"name": "sea"}, "topology": "PerNode"});
+    json.as_object_mut()
+        .unwrap()
+        .extend(spec.as_object().unwrap().clone());
+    object.spec = serde_json::from_value(json).unwrap();
+    object
+}
+
+fn settings() -> Settings {
+    Settings {
+        install_id: "pier".into(),
+        agent_image: "registry.example/agent:7".into(),
+        router_image: "registry.example/router:7".into(),
+        cluster_dns: None,
+    }
+}
+
+fn node(name: &str) -> Node {
+    Node {
+        name: name.to_owned(),
+        ..Node::default()
+    }
+}
+
+/// Else a node that came back while the set was paused would count as gone all
+/// the time, and its member would go at once with the end of the pause.
+#[test]
+fn since_when_nodes_are_gone_is_kept_true_while_nothing_else_is_done() {
+    let settings = settings();
+    let paused = json!({"paused": true});
+    let refused =
+        json!({"identityStorage": {"hostPath": {"path": "/x"}}, "pod": {"env": {"A": "$B"}}});
+    for spec in [paused, refused] {
+        let mut object = on_nodes(&spec);
+        let gone = |nodes: Option<Vec<Node>>, object: &ZitiRouter, now: i64| {
+            let mut facts = Facts {
+                nodes,
+                now: Timestamp::from_second(now).unwrap(),
+                ..Facts::of_nothing(object, &settings)
+            };
+            let member = set::render::edge_router(&facts, "lamp-b", Some("b"));
+            facts.edge_routers = vec![member];
+            plan(&facts).status
+        };
+        let first = gone(Some(vec![node("a")]), &object, 100);
+        assert_eq!(first.nodes_gone["lamp-b"].0.as_second(), 100, "{spec}");
+        object.status = Some(first.clone());
+        let still = gone(Some(vec![node("a")]), &object, 200);
+        assert_eq!(still.nodes_gone, first.nodes_gone);
+        let unknown = gone(None, &object, 250);
+        assert_eq!(
+            unknown.nodes_gone, first.nodes_gone,
+            "not known is not gone"
+        );
+        let back = gone(Some(vec![node("a"), node("b")]), &object, 300);
+        assert!(back.nodes_gone.is_empty(), "{spec}");
+    }
+}
+
+/// There is a member for each node, whatever its taints: its pod would wait in
+/// silence.
+#[test]
+fn a_node_that_does_not_take_its_member_is_told() {
+    let (settings, object) = (settings(), on_nodes(&json!({})));
+    let mut facts = Facts {
+        nodes: Some(vec![node("tainted")]),
+        ..Facts::of_nothing(&object, &settings)
+    };
+    facts.edge_routers = vec![set::render::edge_router(
+        &facts,
+        "lamp-tainted",
+        Some("tainted"),
+    )];
+    let pod = json!({
+        "metadata": {"name": "lamp-tainted-0", "labels": {
+            api::names::LABEL_SET: "lamp", api::names::LABEL_MEMBER: "lamp-tainted"}},
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 node(s) had untolerated taint(s)"}]},
+    });
+    facts.pods = vec![serde_json::from_value(pod).unwrap()];
+    let status = plan(&facts).status;
+    let degraded = find(&status.conditions, types::DEGRADED).unwrap();
+    assert_eq!(
+        (degraded.status.as_str(), degraded.reason.as_str()),
+        ("True", reasons::MEMBER_FAILING)
+    );
+    for words in [
+        "node tainted",
+        "untolerated taint",
+        "spec.pod.tolerations",
+        "spec.nodes.selector",
+    ] {
+        assert!(
+            degraded.message.contains(words),
+            "{words} in: {}",
+            degraded.message
+        );
     }
 }

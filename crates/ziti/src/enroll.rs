@@ -70,6 +70,16 @@ pub enum EnrollError {
     /// The token was not redeemed in time, by the clock of the controller.
     #[snafu(display("the token has expired"))]
     TokenExpired,
+    /// The controller does not know the identity with which another certificate was asked for:
+    /// the router was re-enrolled, or is gone. No token was shown.
+    #[snafu(display(
+        "the controller at {issuer} does not accept this router's identity: it was re-enrolled or \
+         deleted on the network"
+    ))]
+    IdentityRefused {
+        /// The controller that was asked.
+        issuer: String,
+    },
     /// The controller does not accept this token in this way.
     #[snafu(display("the controller refused the token ({code}): {message}"))]
     TokenRefused {
@@ -139,6 +149,7 @@ impl EnrollError {
             | Self::TokenSpent
             | Self::TokenExpired
             | Self::TokenRefused { .. }
+            | Self::IdentityRefused { .. }
             | Self::CsrRefused { .. }
             | Self::ReplyLost { .. }
             | Self::BadReply { .. }
@@ -327,7 +338,7 @@ async fn redeem(
         .header(CONTENT_TYPE, content_type)
         .header(ACCEPT, "application/json")
         .body(body);
-    let reply = http::exchange(request, timeout)
+    let reply = http::exchange_small(request, timeout)
         .await
         .map_err(|failure| failed(&issuer, failure))?;
     if !reply.status.is_success() {

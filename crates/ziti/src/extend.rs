@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use reqwest::StatusCode;
 use reqwest::header::ACCEPT;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,7 +19,8 @@ use snafu::{OptionExt, ResultExt, ensure};
 use url::Url;
 
 use crate::enroll::{
-    BadReplySnafu, CLIENT_API, EnrollError, PrepareSnafu, belongs, failed, refusal, text,
+    BadReplySnafu, CLIENT_API, EnrollError, IdentityRefusedSnafu, PrepareSnafu, belongs, failed,
+    refusal, text,
 };
 use crate::http;
 use crate::pki::{self, Key, PkiError, Sans};
@@ -85,8 +87,13 @@ pub async fn extend_router(
         .post(format!("{issuer}{CLIENT_API}/enroll/extend/router"))
         .header(ACCEPT, "application/json")
         .json(&body);
-    let reply = http::exchange(request, timeout).await;
+    let reply = http::exchange_small(request, timeout).await;
     let reply = reply.map_err(|failure| failed(&issuer, failure))?;
+    // Its certificate is all that it has shown.
+    ensure!(
+        reply.status != StatusCode::UNAUTHORIZED,
+        IdentityRefusedSnafu { issuer }
+    );
     if !reply.status.is_success() {
         return Err(refusal(issuer, &reply));
     }

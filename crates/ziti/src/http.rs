@@ -19,6 +19,9 @@ use crate::tls;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// What a controller may answer: a list of 5,000 routers is about 7 MB.
 const MAX_BODY: usize = 64 * 1024 * 1024;
+/// What it may answer to whoever asks for certificates, which are some 10 KB. Much less than what
+/// the agent's container may take up (64 MiB).
+const MAX_SMALL_BODY: usize = 1024 * 1024;
 
 /// Why an exchange brought no reply.
 #[derive(Debug)]
@@ -144,12 +147,28 @@ pub(crate) fn client(
 
 /// Sends `request` and reads the whole reply within `timeout`.
 pub(crate) async fn exchange(request: RequestBuilder, timeout: Duration) -> Result<Reply, Failure> {
+    exchange_at_most(request, timeout, MAX_BODY).await
+}
+
+/// The same, for what is answered with certificates.
+pub(crate) async fn exchange_small(
+    request: RequestBuilder,
+    timeout: Duration,
+) -> Result<Reply, Failure> {
+    exchange_at_most(request, timeout, MAX_SMALL_BODY).await
+}
+
+async fn exchange_at_most(
+    request: RequestBuilder,
+    timeout: Duration,
+    most: usize,
+) -> Result<Reply, Failure> {
     let mut response = request.timeout(timeout).send().await.map_err(classify)?;
     let (status, headers) = (response.status(), response.headers().clone());
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(classify)? {
-        if body.len() + chunk.len() > MAX_BODY {
-            let reason = format!("the reply is larger than {MAX_BODY} bytes");
+        if body.len() + chunk.len() > most {
+            let reason = format!("the reply is larger than {most} bytes");
             return Err(Failure::ReplyLost(reason));
         }
         body.extend_from_slice(&chunk);
@@ -223,6 +242,32 @@ mod tests {
         ));
         assert!(hidden.error().is_for_want_of_a_leader());
         assert!(!reply("").error().is_for_want_of_a_leader());
+    }
+
+    /// The agent enrolls within 64 MiB, whoever answers.
+    #[tokio::test]
+    async fn an_endless_reply_is_cut_off() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await;
+        let listener = listener.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // An answer before the question is no answer.
+            stream.read_exact(&mut [0; 4]).await.unwrap();
+            let head = b"HTTP/1.1 200 OK\r\n\r\n";
+            stream.write_all(head).await.unwrap();
+            while stream.write_all(&[b' '; 4096]).await.is_ok() {}
+        });
+        let key = rcgen::KeyPair::generate().unwrap();
+        let anybody = rcgen::CertificateParams::default().self_signed(&key);
+        let config = tls::pinned_config(anybody.unwrap().der().clone()).unwrap();
+        let client = client(config, false, Duration::from_secs(5)).unwrap();
+        let reply = exchange_small(client.get(url), Duration::from_mins(1)).await;
+        let Err(Failure::ReplyLost(reason)) = reply else {
+            panic!("it was read");
+        };
+        assert!(reason.contains("larger than 1048576 bytes"), "{reason}");
     }
 
     #[test]

@@ -226,7 +226,7 @@ async fn authorities(
     let config = tls::pinned_config(leaf).context(TlsSnafu { issuer })?;
     let client = http::client(config, false, timeout / 2).context(HttpSnafu { issuer })?;
     let request = client.get(format!("{issuer}{CA_CERTIFICATES}"));
-    let reply = http::exchange(request, timeout)
+    let reply = http::exchange_small(request, timeout)
         .await
         .map_err(|failure| match failure {
             Failure::Unreachable(reason) | Failure::ReplyLost(reason) => {

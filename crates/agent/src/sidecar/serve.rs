@@ -36,7 +36,7 @@ const SLACK: Duration = Duration::from_secs(1);
 const ASKS_WITHIN: Duration = Duration::from_secs(2);
 /// How many connections there may be, and from each address. The kubelet has one for each probe and
 /// one for the hook; a connection takes some 20 KiB.
-const CONNECTIONS: (usize, usize) = (64, 6);
+const CONNECTIONS: (usize, usize) = (48, 6);
 /// How many may wait for the end of a drain, and from each address.
 const WAITING: (usize, usize) = (32, 2);
 /// The most that a request may take up, in bytes; the least that the library allows.

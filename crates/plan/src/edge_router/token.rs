@@ -38,6 +38,26 @@ pub(super) fn plan_managed(facts: &Facts, view: &View, entity: &Entity, draft: &
     }
 }
 
+/// For reports of a pod that did not get as far as its identity: the reason,
+/// what happened, and what to do.
+fn unseen(agent: &AgentReport) -> Option<(&'static str, &'static str, &'static str)> {
+    let known = [
+        (
+            reasons::VOLUME_NOT_WRITABLE,
+            "could not use its volume, on which its identity may be",
+            "Mend the volume; if it is lost, delete the volume claim and the pod",
+        ),
+        (
+            reasons::NAMES_UNREADABLE,
+            "could not read the names that its certificate must hold, and did not look at its identity",
+            "The next start tries again",
+        ),
+    ];
+    known
+        .into_iter()
+        .find(|(reason, ..)| *reason == agent.reason)
+}
+
 /// The token was redeemed: by the pod, or by somebody else, or in vain.
 fn plan_verified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, draft: &mut Draft) {
     // One that its router cannot start with is as good as lost.
@@ -61,16 +81,12 @@ fn plan_verified(facts: &Facts, entity: &Entity, agent: Option<&AgentReport>, dr
         // What could not be read may lie there unharmed, and a new token would
         // void it.
         Some(agent)
-            if agent.reason == reasons::VOLUME_NOT_WRITABLE && agent.fingerprint.is_none() =>
+            if agent.fingerprint.is_none()
+                && let Some((reason, what, remedy)) = unseen(agent) =>
         {
-            draft.not_enrolled(Problem::new(
-                reasons::VOLUME_NOT_WRITABLE,
-                format!(
-                    "its pod could not use its volume, on which its identity may be: {}. Mend the volume; \
-                     if it is lost, delete the volume claim and the pod",
-                    agent.message.as_deref().unwrap_or("it did not say why")
-                ),
-            ));
+            let why = agent.message.as_deref().unwrap_or("it did not say why");
+            let message = format!("its pod {what}: {why}. {remedy}");
+            draft.not_enrolled(Problem::new(reason, message));
         }
         Some(agent) => {
             let what = if agent.is_enrolled() {

@@ -78,10 +78,6 @@ pub fn plan(facts: &Facts) -> Plan {
         // Nothing tells when a pod has had its time to redeem one.
         plan.requeue.get_or_insert(rollout::RETRY);
     }
-    plan.status.nodes_gone = seats
-        .iter()
-        .filter_map(|seat| Some((seat.name.clone(), seat.gone_since.clone()?)))
-        .collect();
     if let Some(after) = next_farewell(facts, &seats) {
         plan.requeue = Some(plan.requeue.map_or(after, |have| have.min(after)));
     }

@@ -186,15 +186,18 @@ impl Member<'_> {
 
     /// Whether the scheduler finds no node for its pod.
     pub fn is_unschedulable(&self) -> bool {
-        let conditions = self
-            .pod
-            .and_then(|pod| pod.status.as_ref())
-            .and_then(|status| status.conditions.as_ref());
-        conditions.into_iter().flatten().any(|condition| {
+        self.refusal_of_scheduler().is_some()
+    }
+
+    /// What the scheduler says where it finds no node for its pod.
+    pub(super) fn refusal_of_scheduler(&self) -> Option<&str> {
+        let status = self.pod?.status.as_ref()?;
+        let refused = status.conditions.iter().flatten().find(|condition| {
             condition.type_ == "PodScheduled"
                 && condition.status == "False"
                 && condition.reason.as_deref() == Some("Unschedulable")
-        })
+        })?;
+        Some(refused.message.as_deref().unwrap_or("it does not say why"))
     }
 
     /// Whether the pod is being removed.

@@ -4,7 +4,9 @@
 use super::member::ROUTER_CONTAINER;
 use super::render::set_name;
 use crate::edge_router::Problem;
-use api::router::{IdentityStorage, ImagePullPolicy, PodOptions, TunnelMode, ZitiRouterSpec};
+use api::router::{
+    IdentityStorage, ImagePullPolicy, PodOptions, Topology, TunnelMode, ZitiRouterSpec,
+};
 use api::{ZitiRouter, names, reasons};
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, EnvVar, LocalObjectReference, PodDNSConfig, PodSpec,
@@ -24,6 +26,12 @@ pub(super) fn fault(spec: &ZitiRouterSpec) -> Option<Problem> {
             "spec.pod.env holds {value:?}: what follows a $ may be replaced on the way to the router. Write the value itself"
         );
         return Some(Problem::new(reasons::DOLLAR_IN_STRING, message));
+    }
+    let on_node = matches!(spec.identity_storage, IdentityStorage::HostPath(_));
+    if on_node && spec.effective_topology() != Topology::PerNode {
+        let message = "spec.identityStorage.hostPath is for topology PerNode, whose members stay on their nodes: elsewhere a member that \
+            moves would leave its key behind and come back to one that is void. Use persistentVolumeClaim or ephemeral";
+        return Some(Problem::new(reasons::INVALID_SPEC, message));
     }
     let mut paths = BTreeSet::new();
     let mut volumes = spec.pod.extra_volumes.iter();

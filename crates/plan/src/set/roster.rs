@@ -142,6 +142,22 @@ pub(super) fn next_farewell(facts: &Facts, seats: &[Seat]) -> Option<SignedDurat
         .map(|left| left.max(SignedDuration::from_secs(1)))
 }
 
+/// Since when the nodes of members are gone, as the status has it: also of a set
+/// that is paused or cannot be run, so that a node which came back is not taken
+/// for one that has been gone all the time.
+pub(super) fn nodes_gone(facts: &Facts) -> BTreeMap<String, Time> {
+    let by_node = facts.object.spec.effective_topology() == Topology::PerNode;
+    if by_node && facts.nodes.is_none() {
+        // Not known is not gone.
+        let status = facts.object.status.as_ref();
+        return status.map_or_else(BTreeMap::new, |status| status.nodes_gone.clone());
+    }
+    let seats = seats(facts).into_iter();
+    seats
+        .filter_map(|seat| Some((seat.name, seat.gone_since?)))
+        .collect()
+}
+
 /// Members of which anything is there.
 fn known(facts: &Facts, set: &str, topology: Topology) -> BTreeSet<String> {
     let labelled = facts

@@ -1,6 +1,7 @@
 //! Puts the state of a set into words.
 
 use super::member::{Member, is_observed};
+use super::roster::nodes_gone;
 use super::trouble::{pod_trouble, trouble};
 use super::{Facts, Network, Plan, Step, per_member, reach, rollout};
 use crate::conditions::{Conditions, Truth, find};
@@ -292,7 +293,7 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiRouterStatus, Conditions) 
             member.edge_router.is_some() && member.pod.is_some() && member.is_online()
         }),
         selector: Some(format!("{}={set}", names::LABEL_SET)),
-        nodes_gone: old.nodes_gone,
+        nodes_gone: nodes_gone(facts),
         conditions: Vec::new(),
     };
     (

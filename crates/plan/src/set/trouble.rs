@@ -5,6 +5,7 @@ use super::{Facts, pod_options};
 use crate::conditions::find;
 use crate::edge_router::Problem;
 use api::reasons::{self, types};
+use api::router::Topology;
 use std::collections::BTreeSet;
 
 /// What is wrong with a member, beyond not being there yet.
@@ -35,8 +36,11 @@ pub(super) fn trouble(
                 Problem::new(reasons::TOKEN_MISSING, message)
             });
     };
-    if let Some(problem) = pod_trouble(member).or_else(|| refused_pod(facts, member)) {
-        return Some(problem);
+    let of_pod = pod_trouble(member)
+        .or_else(|| refused_pod(facts, member))
+        .or_else(|| not_on_its_node(facts, member));
+    if of_pod.is_some() {
+        return of_pod;
     }
     let conditions = &er.status.as_ref()?.conditions;
     let failing = [
@@ -120,5 +124,18 @@ fn refused_pod(facts: &Facts, member: &Member) -> Option<Problem> {
     });
     let advice = advice.unwrap_or_default();
     let message = format!("Kubernetes makes no pod for it: {said}{advice}");
+    Some(Problem::new(reasons::MEMBER_FAILING, message))
+}
+
+/// Why the node of a member does not take its pod: most often a taint, since
+/// there is a member for every node that matches, whatever its taints.
+fn not_on_its_node(facts: &Facts, member: &Member) -> Option<Problem> {
+    let node = member.node.as_deref()?;
+    let by_node = facts.object.spec.effective_topology() == Topology::PerNode;
+    let refusal = member.refusal_of_scheduler().filter(|_| by_node)?;
+    let message = format!(
+        "node {node} does not take pod {}: {refusal}. Tolerate the node's taints by spec.pod.tolerations, or leave it out by spec.nodes.selector",
+        member.pod_name()
+    );
     Some(Problem::new(reasons::MEMBER_FAILING, message))
 }
