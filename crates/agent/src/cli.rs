@@ -118,7 +118,7 @@ pub struct DrainArgs {
     /// As the sidecar has it.
     #[arg(
         long,
-        alias = "controller-tmp",
+        visible_alias = "controller-tmp",
         value_name = "DIR",
         default_value = "/tmp"
     )]

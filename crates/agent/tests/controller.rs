@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use agent::socket::AgentSocket;
-use agent::socket::controller::members;
+use agent::socket::controller::{Member, members};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::ziti::{LocalCluster, LocalMember};
@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const PASSWORD: &str = "a-test-password";
 const READY: &str = "a member of its cluster, which has a leader";
 const WAITS: &str = "the controller waits to be added to its cluster";
+const STUCK: &str = "the controller could not be initialized or restored: the log of the container \
+                     of ziti-agent says why";
 
 /// The Secret of the orders, as the kubelet mounts it.
 struct Bootstrap(TempDir);
@@ -147,12 +149,33 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// The list of the members, as this one sees it; empty while it does not answer.
+async fn list(member: &LocalMember) -> Vec<Member> {
+    match AgentSocket::find(&member.tmp()).unwrap() {
+        Some(socket) => {
+            let listed = members(&socket, Duration::from_secs(5)).await;
+            listed.unwrap_or_default()
+        }
+        None => Vec::new(),
+    }
+}
+
 /// Who leads, as the member sees it.
 async fn leader(member: &LocalMember) -> Option<String> {
-    let socket = AgentSocket::find(&member.tmp()).unwrap().unwrap();
-    let members = members(&socket, Duration::from_secs(5)).await.unwrap();
-    let leader = members.into_iter().find(|row| row.is_leader);
-    leader.map(|row| row.id)
+    let mut members = list(member).await.into_iter();
+    members.find(|row| row.is_leader).map(|row| row.id)
+}
+
+/// A session of the first administrator, once the API answers: on a busy machine the cluster may have
+/// its leader before that.
+async fn logged_in(member: &LocalMember) -> String {
+    let mut session = None;
+    until("the administrator logs in", async || {
+        session = member.log_in("admin", PASSWORD).await.ok();
+        session.is_some()
+    })
+    .await;
+    session.unwrap()
 }
 
 async fn create(member: &LocalMember, session: &str, name: &str) -> Result<Value, String> {
@@ -172,13 +195,11 @@ async fn one_member_initializes_once_and_the_others_are_added() {
     let sidecar = Sidecar::start(&first, &bootstrap);
     sidecar.says("the controller does not listen yet").await;
     first.start().unwrap();
-    let stuck = "the controller could not be initialized or restored: the log of the container of \
-                 ziti-agent says why";
-    sidecar.says(stuck).await;
+    sidecar.says(STUCK).await;
     assert!(!sidecar.log().contains("1a:b"), "{}", sidecar.log());
     bootstrap.write("password", PASSWORD);
     sidecar.says(READY).await;
-    let session = first.log_in("admin", PASSWORD).await.unwrap();
+    let session = logged_in(&first).await;
 
     // A second start, with another password in the Secret: nothing is made anew.
     first.stop().unwrap();
@@ -190,7 +211,7 @@ async fn one_member_initializes_once_and_the_others_are_added() {
         sidecar.log().contains("initialized before")
     })
     .await;
-    first.log_in("admin", PASSWORD).await.unwrap();
+    logged_in(&first).await;
     let refused = first.log_in("admin", "another-password").await;
     assert!(refused.is_err());
 
@@ -220,7 +241,7 @@ async fn one_member_initializes_once_and_the_others_are_added() {
     third.start().unwrap();
     sidecars[2] = Sidecar::start(&third, &bootstrap);
     sidecars[2].says(READY).await;
-    let session = second.log_in("admin", PASSWORD).await.unwrap();
+    let session = logged_in(&second).await;
     sidecars[0].leave();
     let after = leader(&second).await;
     assert!(
@@ -255,6 +276,25 @@ async fn one_member_initializes_once_and_the_others_are_added() {
 }
 
 #[tokio::test]
+async fn a_start_that_was_cut_short_is_finished_by_the_next() {
+    let cluster = LocalCluster::new().unwrap();
+    let mut member = cluster.member("c0").unwrap();
+    let bootstrap = Bootstrap::initialize(PASSWORD);
+    let sidecar = Sidecar::start(&member, &bootstrap);
+    member.start().unwrap();
+    // There is a cluster, and its administrator comes a second or two later.
+    until("there is a cluster", async || {
+        !list(&member).await.is_empty()
+    })
+    .await;
+    member.kill().unwrap();
+    sidecar.says("the controller does not run").await;
+    member.start().unwrap();
+    sidecar.says(READY).await;
+    logged_in(&member).await;
+}
+
+#[tokio::test]
 async fn a_backup_is_restored_once_and_stays_as_it_is() {
     let cluster = LocalCluster::new().unwrap();
     let mut old = cluster.member("c0").unwrap();
@@ -262,7 +302,7 @@ async fn a_backup_is_restored_once_and_stays_as_it_is() {
     let sidecar = Sidecar::start(&old, &bootstrap);
     old.start().unwrap();
     sidecar.says(READY).await;
-    let session = old.log_in("admin", PASSWORD).await.unwrap();
+    let session = logged_in(&old).await;
     create(&old, &session, "kept").await.unwrap();
     let backups = tempfile::tempdir().unwrap();
     let backup = backups.path().join("backup.db");
@@ -277,17 +317,16 @@ async fn a_backup_is_restored_once_and_stays_as_it_is() {
     let mut new = cluster.member("c0-again").unwrap();
     let bootstrap = Bootstrap::initialize("another-password");
     bootstrap.write("initialize", "c0-again");
-    bootstrap.write("restore", backup.to_str().unwrap());
+    bootstrap.write("restore", "/no/such/backup.db");
     bootstrap.write("restore-id", "first");
     let sidecar = Sidecar::start(&new, &bootstrap);
     new.start().unwrap();
-    sidecar
-        .says("the database has been restored, and the controller restarts")
-        .await;
-    until("it ends by itself", async || !new.is_alive()).await;
-    new.start().unwrap();
-    sidecar.says(READY).await;
-    let session = new.log_in("admin", PASSWORD).await.unwrap();
+    sidecar.says(STUCK).await;
+    let said = sidecar.log();
+    assert!(said.contains("cannot copy /no/such/backup.db"), "{said}");
+    bootstrap.write("restore", backup.to_str().unwrap());
+    comes_back(&mut new, &sidecar).await;
+    let session = logged_in(&new).await;
     assert!(create(&new, &session, "kept").await.is_err(), "it is there");
     create(&new, &session, "later").await.unwrap();
     assert!(
@@ -301,9 +340,24 @@ async fn a_backup_is_restored_once_and_stays_as_it_is() {
     new.start().unwrap();
     let sidecar = Sidecar::start(&new, &bootstrap);
     sidecar.says(READY).await;
-    let session = new.log_in("admin", PASSWORD).await.unwrap();
+    let session = logged_in(&new).await;
     let twice = create(&new, &session, "later").await;
     assert!(twice.is_err(), "what came after the restore is gone");
+
+    // Another order is carried out while it runs.
+    bootstrap.write("restore-id", "second");
+    comes_back(&mut new, &sidecar).await;
+    let session = logged_in(&new).await;
+    create(&new, &session, "later").await.unwrap();
+}
+
+/// Waits for the end that follows a restore, and plays the kubelet.
+async fn comes_back(member: &mut LocalMember, sidecar: &Sidecar) {
+    let restored = "the database has been restored, and the controller restarts";
+    sidecar.says(restored).await;
+    until("it ends by itself", async || !member.is_alive()).await;
+    member.start().unwrap();
+    sidecar.says(READY).await;
 }
 
 #[test]

@@ -37,7 +37,7 @@ use self::drain::Drain;
 use self::router::Router;
 use crate::socket::SocketError;
 
-/// How long no request of a hook is taken after one that could not be.
+/// How long nothing is accepted after a connection that could not be.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The sidecar's own socket, beside that of its neighbour.
 const CONTROL: &str = "ziti-agent.sock";

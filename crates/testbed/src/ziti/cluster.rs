@@ -124,6 +124,17 @@ impl LocalMember {
         }
     }
 
+    /// Kills it, as a node that fails does.
+    pub fn kill(&mut self) -> Result<()> {
+        match self.running.take() {
+            Some(running) => {
+                running.kill();
+                running.stop(Duration::ZERO)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Ends it and empties its volume.
     pub fn lose_volume(&mut self) -> Result<()> {
         self.stop()?;

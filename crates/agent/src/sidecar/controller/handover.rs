@@ -14,6 +14,10 @@ use crate::socket::{AgentSocket, SocketError};
 const TRANSFER_WITHIN: Duration = Duration::from_secs(6);
 /// How often it is looked who leads.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the new leader keeps this one's vote. It has to connect with the other voters: followers
+/// have no need of each other, and one that has just come back is known to the old leader alone. A leader
+/// that leaves before that takes the majority of the new one with it.
+const SETTLE: Duration = Duration::from_secs(2);
 
 /// What a member that leaves has to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,18 +52,20 @@ fn course<'a>(member: &str, members: &'a [Member]) -> Course<'a> {
 /// Returns when this member does not lead, or nobody can take over.
 pub(super) async fn hand_over(controller: &AgentSocket, member: &str) -> Result<(), SocketError> {
     let mut asked = 0;
+    let mut settled = false;
     loop {
         let members = members(controller, ANSWER_WITHIN).await?;
         match course(member, &members) {
+            // It never led, or whom it handed over to leads still.
+            Course::Go if asked == 0 || settled => return Ok(()),
             Course::Go => {
-                if asked > 0 {
-                    info!("another member leads");
-                }
-                return Ok(());
+                info!("another member leads");
+                settled = true;
+                tokio::time::sleep(SETTLE).await;
             }
             // It had nothing to hand over.
             Course::Leaderless if asked == 0 => return Ok(()),
-            Course::Leaderless => {}
+            Course::Leaderless => settled = false,
             Course::Alone => {
                 info!("this member leads, and no other voter is connected: it leaves as it is");
                 return Ok(());
@@ -68,6 +74,7 @@ pub(super) async fn hand_over(controller: &AgentSocket, member: &str) -> Result<
             Course::Offer(able) => {
                 let to = able[asked % able.len()];
                 asked += 1;
+                settled = false;
                 info!(to, "handing over the leadership");
                 let handed = transfer_leadership(controller, to, TRANSFER_WITHIN).await;
                 if let Err(error) = handed {

@@ -9,7 +9,9 @@
 //! making its administrator.
 //!
 //! **Ready** is a member that the cluster's list shows, and which is connected with a leader that the
-//! list shows ([`standing`]). It is not latched: a member without a leader refuses every write.
+//! list shows ([`standing`]). It is not latched: a member without a leader refuses every write. That its
+//! API answers is for the kubelet to ask, by an HTTPS probe of the controller's own container: a member
+//! that comes back to its cluster has a leader before it has opened its API.
 //!
 //! **Leaving**: whoever leads hands over first ([`handover`]).
 
@@ -90,14 +92,14 @@ impl Controller {
             }
         };
         let standing = Standing::of(&self.orders.member, &members);
-        if drain.is_begun() || !self.may_act(&members) {
+        if drain.is_begun() || standing == Standing::Leaderless || !self.may_act(&members) {
             return standing;
         }
         match self.act(controller, settled, standing).await {
             Ok(standing) => standing,
             Err(problem) => {
                 if told.is_new(&problem) {
-                    error!(problem, "cannot do what the orders say; trying again");
+                    error!(problem, "cannot initialize or restore; trying again");
                 }
                 tokio::time::sleep(RETRY).await;
                 Standing::Stuck
@@ -105,6 +107,7 @@ impl Controller {
         }
     }
 
+    /// Whether this is the member that makes the cluster, and still the only one of it.
     fn may_act(&self, members: &[Member]) -> bool {
         !has_company(&self.orders.member, members) && self.orders.is_appointed()
     }
@@ -184,10 +187,7 @@ impl Neighbour for Controller {
             };
             self.note(life.as_ref(), standing);
             if standing != before {
-                info!(
-                    standing = standing.text(),
-                    "the controller stands differently"
-                );
+                info!("{}", standing.text());
                 before = standing;
             }
             let rest = if standing == Standing::Member {
