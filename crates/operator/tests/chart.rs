@@ -251,3 +251,12 @@ fn who_plans_in_the_operators_pod_knows_whether_nodes_may_be_read() {
         assert_eq!(nodes.unwrap()["value"], *told);
     }
 }
+
+/// What Helm makes by chance changes at each sync of a tool that renders charts: passwords and
+/// certificates would be replaced under those who use them.
+#[test]
+fn the_chart_renders_the_same_each_time_and_no_secret() {
+    let objects = rendered("zop", &[]);
+    assert_eq!(objects, rendered("zop", &[]));
+    assert!(objects.iter().all(|object| object["kind"] != "Secret"));
+}

@@ -1,14 +1,17 @@
 //! What a set says of itself.
 #![allow(clippy::unwrap_used, reason = "a test says what it expects")]
 
+mod common;
+
 use api::reasons::{self, types};
 use api::{ZitiRouter, ZitiRouterSpec};
+use common::settings;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::jiff::Timestamp;
 use plan::conditions::find;
+use plan::set;
 use plan::set::roster::Node;
 use plan::set::{Facts, Network, Step, TokensSecret, plan};
-use plan::{Settings, set};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -109,16 +112,6 @@ fn on_nodes(spec: &serde_json::Value) -> ZitiRouter {
         .extend(spec.as_object().unwrap().clone());
     object.spec = serde_json::from_value(json).unwrap();
     object
-}
-
-fn settings() -> Settings {
-    Settings {
-        install_id: "pier".into(),
-        agent_image: "registry.example/agent:7".into(),
-        router_image: "registry.example/router:7".into(),
-        controller_image: "registry.example/controller:7".into(),
-        cluster_dns: None,
-    }
 }
 
 fn node(name: &str) -> Node {

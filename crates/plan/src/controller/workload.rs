@@ -251,15 +251,14 @@ fn controller(object: &ZitiController, image: &str) -> Container {
         }]),
         resources: object.spec.resources.clone(),
         security_context: Some(restricted()),
-        // It sees a leader and is connected to it: neither the port nor any of
-        // Ziti's own answers tells that.
-        readiness_probe: Some(Probe {
-            http_get: Some(http("/ready")),
-            period_seconds: Some(2),
-            timeout_seconds: Some(2),
-            failure_threshold: Some(3),
-            ..Probe::default()
-        }),
+        // That it has a leader is the sidecar's to tell, and may be so before
+        // its APIs are open.
+        readiness_probe: Some(probe(HTTPGetAction {
+            path: Some("/edge/client/v1/version".to_owned()),
+            port: IntOrString::Int(i32::from(PORT)),
+            scheme: Some("HTTPS".to_owned()),
+            ..HTTPGetAction::default()
+        })),
         lifecycle: Some(Lifecycle {
             pre_stop: Some(LifecycleHandler {
                 http_get: Some(http("/drained")),
@@ -324,6 +323,9 @@ fn sidecar(image: &str) -> Container {
             claims: None,
         }),
         security_context: Some(restricted()),
+        // It sees a leader and is connected to it: neither the port nor any of
+        // Ziti's own answers tells that.
+        readiness_probe: Some(probe(http("/ready"))),
         volume_mounts: Some(vec![
             mount("tmp", CONTROLLER_TMP),
             data(),
@@ -342,6 +344,16 @@ fn data() -> VolumeMount {
     VolumeMount {
         sub_path: Some("data".to_owned()),
         ..mount("data", DATA_DIR)
+    }
+}
+
+fn probe(http_get: HTTPGetAction) -> Probe {
+    Probe {
+        http_get: Some(http_get),
+        period_seconds: Some(2),
+        timeout_seconds: Some(2),
+        failure_threshold: Some(3),
+        ..Probe::default()
     }
 }
 

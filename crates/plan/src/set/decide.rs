@@ -309,7 +309,7 @@ fn workloads(
     }
     let pods = rollout::stuck(facts, members, withheld);
     if pods.is_empty() && facts.stateful_sets.iter().all(is_observed) {
-        steps.extend(rollout::next(facts, members));
+        steps.extend(rollout::next(facts, members).or_else(|| rollout::hung(facts, members)));
     }
     steps.extend(pods);
 }

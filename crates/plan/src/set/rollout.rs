@@ -3,6 +3,8 @@
 
 use super::member::{Member, report};
 use super::{Facts, Network, Step};
+use crate::conditions::find;
+use api::reasons::{self, types};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 use std::collections::BTreeSet;
@@ -14,6 +16,11 @@ pub(super) const RETRY: SignedDuration = SignedDuration::from_secs(90);
 /// How long a pod may take from its making until it is online. After that the
 /// rollout is said to have stalled; whoever waits for the pod goes on waiting.
 pub(super) const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
+
+/// How long the network sees a router offline that was online in its pod, before
+/// the pod is replaced: some routers do not find back to a controller that was
+/// restarted, and go on as if all were well.
+pub(super) const HUNG: SignedDuration = SignedDuration::from_mins(10);
 
 /// A member of the newest template whose pod has never been up, although its
 /// time is over. While the network cannot be asked, nobody's is.
@@ -172,6 +179,45 @@ fn others<'a>(members: &'a [Member<'a>], member: &Member) -> impl Iterator<Item 
         // One that is bound to a node that will not have it is no member to
         // wait for.
         .filter(|other| other.node.is_none() || !other.is_unschedulable())
+}
+
+/// The pod of a router that hangs, to be replaced: one at a time, since the new
+/// pod is ready only when it was online. So each pod is replaced for this once,
+/// and where it does not help, such as for a network that is cut off, the others
+/// keep their circuits.
+pub(super) fn hung(facts: &Facts, members: &[Member]) -> Option<Step> {
+    let runs = |member: &Member| member.is_ready() && !member.is_terminating();
+    let (member, pod, _) = hanging(facts, members).find(|(.., left)| !left.is_positive())?;
+    let why =
+        "the network has not seen it online for 10 minutes, and its pod is ready all the same";
+    others(members, member).all(runs).then(|| delete(pod, why))
+}
+
+/// When the next one has hung for long enough.
+pub(super) fn hung_left(facts: &Facts, members: &[Member]) -> Option<SignedDuration> {
+    let left = hanging(facts, members).map(|(.., left)| left);
+    left.filter(SignedDuration::is_positive).min()
+}
+
+/// Members whose router is offline in a pod in which it was online, and how much
+/// longer that is borne.
+fn hanging<'a>(
+    facts: &Facts,
+    members: &'a [Member<'a>],
+) -> impl Iterator<Item = (&'a Member<'a>, &'a Pod, SignedDuration)> {
+    let (blind, now) = (is_blind(facts), facts.now);
+    members.iter().filter_map(move |member| {
+        let pod = member.pod?;
+        let status = member.edge_router?.status.as_ref()?;
+        let online = find(&status.conditions, types::ONLINE)?;
+        let was_online = status.online_pod.is_some() && status.online_pod == pod.metadata.uid;
+        let runs = member.is_ready() && !member.is_terminating() && !member.is_leaving();
+        let offline = online.status == "False" && online.reason == reasons::OFFLINE;
+        let hangs =
+            member.wanted && member.network_tells && was_online && runs && offline && !blind;
+        let since = now.duration_since(online.last_transition_time.0);
+        hangs.then(|| (member, pod, HUNG.saturating_sub(since)))
+    })
 }
 
 fn delete(pod: &Pod, why: &str) -> Step {

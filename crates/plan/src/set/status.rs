@@ -133,11 +133,12 @@ pub(super) fn running(
         .any(|member| member.told && member.pod.is_none());
     let refused = missing.then_some(REFUSAL);
     let late = rollout::time_left(facts, &wanted);
+    let hung = rollout::hung_left(facts, members);
     Plan {
         steps,
         status,
         // Nor that a member's time is over.
-        requeue: refused.into_iter().chain(late).min(),
+        requeue: refused.into_iter().chain(late).chain(hung).min(),
     }
 }
 
