@@ -10,7 +10,7 @@ use crate::networks::{Connection, Network};
 use crate::problem;
 use api::reasons;
 use futures::future::join_all;
-use plan::controllers::{Endpoint, Leading, Member, leading};
+use plan::controllers::{Endpoint, Leading, Member, differ, leading};
 use plan::edge_router::Problem;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -114,6 +114,9 @@ pub(crate) async fn follow(
         // Addresses differ inside and outside of a cluster; certificates do not.
         let answering = endpoints.iter().map(|endpoint| who(client, &endpoint.url));
         endpoints = join_all(answering).await;
+    }
+    if let Some((one, other)) = differ(&members) {
+        return Err(mixed(one, other));
     }
     let (at, elsewhere) = match leading(&members, &endpoints) {
         Leading::Nobody => return Err(leaderless(network)),
@@ -227,6 +230,19 @@ fn plain(url: &str) -> Endpoint {
         url: url.to_owned(),
         member: None,
     }
+}
+
+/// Nothing is written meanwhile: it would fail, some of it after it was begun.
+fn mixed(one: &Member, other: &Member) -> Problem {
+    let version = |member: &Member| member.version.clone().unwrap_or_default();
+    let message = format!(
+        "{} runs {} and {} {}: a cluster takes no writes while its members run different versions, so none are tried. Finish the upgrade",
+        one.id,
+        version(one),
+        other.id,
+        version(other)
+    );
+    Problem::new(reasons::VERSIONS_DIFFER, message)
 }
 
 fn leaderless(network: &Network) -> Problem {

@@ -63,6 +63,15 @@ pub fn leading<'a>(members: &'a [Member], endpoints: &'a [Endpoint]) -> Leading<
     }
 }
 
+/// Two members that are connected and run different versions: while there are such, as in the
+/// middle of an upgrade, the cluster takes no writes.
+pub fn differ(members: &[Member]) -> Option<(&Member, &Member)> {
+    let mut known = members.iter().filter(|member| member.version.is_some());
+    let first = known.next()?;
+    let other = known.find(|member| member.version != first.version)?;
+    Some((first, other))
+}
+
 /// What is told of the controllers, in an order that stays.
 pub fn status(members: &[Member]) -> Vec<ControllerStatus> {
     let mut told: Vec<ControllerStatus> = members
@@ -122,6 +131,17 @@ mod tests {
         ];
         let at = leading(&members, &endpoints);
         assert_eq!(at, Leading::At("https://C-1.ns.svc:1280"));
+    }
+
+    #[test]
+    fn a_cluster_in_the_middle_of_an_upgrade_is_known_by_its_versions() {
+        let at = |version: Option<&str>| Member {
+            version: version.map(str::to_owned),
+            ..member("c-0", false)
+        };
+        let versions = |of: [Option<&str>; 3]| differ(&of.map(at)).is_some();
+        assert!(!versions([Some("v1.6.0"), None, Some("v1.6.0")]));
+        assert!(versions([None, Some("v1.6.0"), Some("v2.0.3")]));
     }
 
     #[test]
