@@ -23,6 +23,7 @@ pub mod foresight;
 pub mod network;
 pub mod set;
 pub mod token;
+mod version;
 
 use api::router::ClusterDns;
 

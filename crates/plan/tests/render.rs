@@ -77,6 +77,7 @@ fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str])
                 .map(|&endpoint| endpoint.to_owned())
                 .collect(),
             has_credential: true,
+            version: None,
         },
         ..Facts::of_nothing(object, settings)
     }

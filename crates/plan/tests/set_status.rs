@@ -38,6 +38,7 @@ fn planned(object: &ZitiRouter, stateful_set: Option<StatefulSet>) -> set::Plan 
             name_pattern: None,
             control_endpoints: Vec::new(),
             has_credential: true,
+            version: None,
         },
         edge_routers: Vec::new(),
         stateful_sets: stateful_set.into_iter().collect(),

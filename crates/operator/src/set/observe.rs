@@ -259,6 +259,7 @@ async fn network(
             .map(|plane| plane.endpoints)
             .unwrap_or_default(),
         has_credential: network.spec.credential.is_some(),
+        version: network.status.and_then(|status| status.version),
     })
 }
 

@@ -4,6 +4,7 @@ use super::config::{self, client_api, control_plane};
 use super::{Facts, Root};
 use crate::edge_router::Problem;
 use crate::set::pod_options;
+use crate::version;
 use api::{names, reasons};
 use std::collections::BTreeSet;
 
@@ -64,7 +65,7 @@ fn another_network(facts: &Facts) -> Option<Problem> {
 fn versions(facts: &Facts) -> Option<Problem> {
     let running = facts.object.status.as_ref()?.version.as_deref()?;
     let image = facts.object.spec.image.as_deref()?;
-    let (from, to) = (version(running)?, version(image.rsplit_once(':')?.1)?);
+    let (from, to) = (version::of(running)?, version::of_image(image)?);
     let message = if to.0 < from.0 {
         format!(
             "spec.image would take the network from {running} back to {image}: a database is not read by an older major version. Stay with {running}, or make another ZitiController"
@@ -77,12 +78,6 @@ fn versions(facts: &Facts) -> Option<Problem> {
         return None;
     };
     Some(Problem::new(reasons::VERSION_REFUSED, message))
-}
-
-/// Major and minor version in a text such as `v1.6.0`.
-fn version(text: &str) -> Option<(u32, u32)> {
-    let mut parts = text.trim_start_matches('v').split('.');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// The root is made once. Without it nothing can be issued, and another one
@@ -114,14 +109,4 @@ fn root(facts: &Facts) -> Option<Problem> {
         }
     };
     Some(Problem::new(reasons::ROOT_UNUSABLE, message))
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn versions_are_read_with_and_without_their_letter() {
-        assert_eq!(super::version("v1.6.0"), Some((1, 6)));
-        assert_eq!(super::version("2.0.3"), Some((2, 0)));
-        assert_eq!(super::version("latest"), None);
-    }
 }

@@ -125,6 +125,7 @@ impl<'a> Facts<'a> {
                 name_pattern: None,
                 control_endpoints: Vec::new(),
                 has_credential: true,
+                version: None,
             },
             edge_routers: Vec::new(),
             stateful_sets: Vec::new(),
@@ -197,6 +198,8 @@ pub enum Network {
         control_endpoints: Vec<String>,
         /// Whether it can be asked who is online.
         has_credential: bool,
+        /// Version of its controllers, where that is known.
+        version: Option<String>,
     },
 }
 

@@ -2,10 +2,34 @@
 
 use super::{Facts, Network, object_names, pod_options, reach_check, tunnel};
 use crate::edge_router::Problem;
+use crate::version;
 use api::router::Topology;
 use api::{ZitiRouter, reasons};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+/// A router of a newer major version than its controllers does not get on with
+/// them: those are upgraded first.
+fn too_new(facts: &Facts) -> Option<Problem> {
+    let Network::Found { version, .. } = &facts.network else {
+        return None;
+    };
+    let network = version.as_deref()?;
+    let given = facts.object.spec.image.as_deref();
+    // What the operator chose earlier is kept, and runs.
+    let chosen = || {
+        let fresh = facts.stateful_sets.is_empty();
+        fresh.then_some(facts.settings.router_image.as_str())
+    };
+    let image = given.or_else(chosen)?;
+    let newer = version::of_image(image)?.0 > version::of(network)?.0;
+    newer.then(|| {
+        let message = format!(
+            "image {image} is of a newer major version than the controllers of the network ({network}): upgrade those first, or set spec.image to a router of their version"
+        );
+        Problem::new(reasons::VERSION_REFUSED, message)
+    })
+}
 
 /// Why the set cannot be run as it is written, if it cannot.
 pub(super) fn fault(facts: &Facts) -> Option<Problem> {
@@ -63,6 +87,9 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         ));
     }
     if let Some(problem) = reach_check::fault(facts) {
+        return Some(problem);
+    }
+    if let Some(problem) = too_new(facts) {
         return Some(problem);
     }
     let problem = tunnel::fault(facts)

@@ -39,6 +39,7 @@ impl World {
                     name_pattern: self.pattern.clone(),
                     control_endpoints: Vec::new(),
                     has_credential: self.has_credential(),
+                    version: None,
                 }
             } else {
                 set::Network::NotReferenced
