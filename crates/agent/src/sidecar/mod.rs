@@ -31,11 +31,12 @@ use snafu::{ResultExt, Snafu};
 use tokio::io::AsyncReadExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::drain::Drain;
 use self::latch::Latch;
-use crate::router_socket::{Request, RouterSocket};
+use crate::router_socket::{Life, Request, RouterSocket};
 
 /// How often a router that is not online yet is asked.
 const EAGER: Duration = Duration::from_millis(250);
@@ -46,6 +47,11 @@ const AT_REST: Duration = Duration::from_secs(1);
 /// out what was asked before as well, when it is online at last. So a drain within the first seconds
 /// of a router that was long in coming may be taken back: circuits get their time all the same.)
 const ONLINE_WITHIN: Duration = Duration::from_secs(2);
+/// How old a life of the router is before it is asked at all. Until then the network may still hold
+/// what the life before hosted, which leads nowhere: taken back from `failed`, it would draw requests
+/// away from other hosts. A router clears it away and hosts anew within milliseconds of its start
+/// (1.6), or three seconds (2.1).
+const SETTLED: Duration = Duration::from_secs(4);
 /// The sidecar's own socket, beside the router's.
 const CONTROL: &str = "ziti-agent.sock";
 
@@ -137,6 +143,7 @@ pub async fn request_drain(router_tmp: &Path) -> Result<(), SidecarError> {
 /// Closes the latch when the router is online, in each life of it.
 async fn watch_router(sidecar: &Sidecar) {
     let mut told = String::new();
+    let mut seen: Option<(Life, Instant)> = None;
     loop {
         let problem = match RouterSocket::find(&sidecar.router_tmp) {
             Err(error) => Some(error.to_string()),
@@ -147,6 +154,7 @@ async fn watch_router(sidecar: &Sidecar) {
             }
             // What a drain has done must stay.
             Ok(Some(_)) if sidecar.drain.is_begun() => None,
+            Ok(Some(router)) if !is_settled(&mut seen, router.life()) => None,
             Ok(Some(router)) => match router.ask(Request::Dequiesce, ONLINE_WITHIN).await {
                 Ok(_) => {
                     sidecar.latch.close(router.life());
@@ -163,6 +171,17 @@ async fn watch_router(sidecar: &Sidecar) {
             told = problem;
         }
         tokio::time::sleep(EAGER).await;
+    }
+}
+
+/// Whether this life of the router is no new one. `seen` is the last that was seen, and since when.
+fn is_settled(seen: &mut Option<(Life, Instant)>, life: &Life) -> bool {
+    match seen {
+        Some((known, since)) if known == life => since.elapsed() >= SETTLED,
+        _ => {
+            *seen = Some((life.clone(), Instant::now()));
+            false
+        }
     }
 }
 
