@@ -200,9 +200,12 @@ async fn a_drain_steers_away_and_the_next_life_takes_it_back() {
     assert_eq!(precedence(&client, &held).await, "failed");
 
     let sidecar = Sidecar::start(tmp, 30);
+    let begun = Instant::now();
     let _router = started(&pod);
     until("it is ready again", async || sidecar.is_ready()).await;
     assert_eq!(precedence(&client, &held).await, "default");
+    // What the life before hosted is left failed until this one had time to host by itself.
+    assert!(begun.elapsed() >= Duration::from_secs(4), "{begun:?}");
 }
 
 #[tokio::test]

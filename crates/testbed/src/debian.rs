@@ -45,11 +45,15 @@ const NODE: &[Package] = &[
     package("mount", "/usr/bin/umount"),
 ];
 
+/// What tests put in front of routers.
+const TESTS: &[Package] = &[package("haproxy", "/usr/sbin/haproxy")];
+
 /// What is missing here.
 pub fn missing() -> Vec<&'static str> {
     BUILD
         .iter()
         .chain(NODE)
+        .chain(TESTS)
         .filter(|package| {
             // Older releases keep /bin and /usr/bin apart; Debian 12 has one in the other.
             !Path::new(package.file).exists()

@@ -20,7 +20,7 @@ use super::drain::Drain;
 use super::latch::Latch;
 use super::{Neighbour, Told};
 use crate::socket::router::{Request, ask, circuits};
-use crate::socket::{AgentSocket, SocketError};
+use crate::socket::{AgentSocket, Life, SocketError};
 
 /// How often a router that is not online yet is asked.
 const EAGER: Duration = Duration::from_millis(250);
@@ -31,6 +31,11 @@ const AT_REST: Duration = Duration::from_secs(1);
 /// out what was asked before as well, when it is online at last. So a drain within the first seconds
 /// of a router that was long in coming may be taken back: circuits get their time all the same.)
 const ONLINE_WITHIN: Duration = Duration::from_secs(2);
+/// How old a life of the router is before it is asked at all. Until then the network may still hold
+/// what the life before hosted, which leads nowhere: taken back from `failed`, it would draw requests
+/// away from other hosts. A router clears it away and hosts anew within milliseconds of its start
+/// (1.6), or three seconds (2.1).
+const SETTLED: Duration = Duration::from_secs(4);
 /// How long the controllers have to carry out the quiesce; the router itself waits that long.
 const QUIESCE_WITHIN: Duration = Duration::from_secs(6);
 /// Circuits that were on their way at the moment of the quiesce are there after that long.
@@ -71,6 +76,7 @@ impl Neighbour for Router {
     /// Closes the latch when the router is online, in each life of it.
     async fn watch(&self, drain: &Drain) {
         let mut told = Told::default();
+        let mut seen: Option<(Life, Instant)> = None;
         loop {
             let problem = match AgentSocket::find(&self.tmp) {
                 Err(error) => Some(error.to_string()),
@@ -81,6 +87,7 @@ impl Neighbour for Router {
                 }
                 // What a drain has done must stay.
                 Ok(Some(_)) if drain.is_begun() => None,
+                Ok(Some(router)) if !is_settled(&mut seen, router.life()) => None,
                 Ok(Some(router)) => match ask(&router, Request::Dequiesce, ONLINE_WITHIN).await {
                     Ok(_) => {
                         self.latch.close(router.life());
@@ -128,6 +135,17 @@ impl Neighbour for Router {
                 // Not to be counted is not to be without.
                 Err(error) => warn!(%error, "cannot count the circuits"),
             }
+        }
+    }
+}
+
+/// Whether this life of the router is no new one. `seen` is the last that was seen, and since when.
+fn is_settled(seen: &mut Option<(Life, Instant)>, life: &Life) -> bool {
+    match seen {
+        Some((known, since)) if known == life => since.elapsed() >= SETTLED,
+        _ => {
+            *seen = Some((life.clone(), Instant::now()));
+            false
         }
     }
 }

@@ -116,6 +116,16 @@ pub(crate) async fn host_service(stage: &Stage, server: &str, host: &str) -> Res
 /// A tunneler for an identity that may dial the service, and may use the router `entry` only.
 /// Returns its pod's address.
 pub(crate) async fn dialer(stage: &Stage, entry: &str, service: &str) -> Result<String> {
+    dialer_that_knows(stage, entry, service, &json!([])).await
+}
+
+/// The same, with names of hosts that no DNS has.
+pub(crate) async fn dialer_that_knows(
+    stage: &Stage,
+    entry: &str,
+    service: &str,
+    host_aliases: &Value,
+) -> Result<String> {
     let ziti = &stage.ziti;
     let identity = json!({"name": "dialer", "type": "Default", "isAdmin": false,
         "enrollment": {"ott": true}});
@@ -152,7 +162,9 @@ pub(crate) async fn dialer(stage: &Stage, entry: &str, service: &str) -> Result<
         "command": ["sh", "-c", script], "env": [{"name": "HOME", "value": "/tmp"}],
         "volumeMounts": [{"name": "token", "mountPath": "/token"}]});
     let volumes = json!([{"name": "token", "secret": {"secretName": "dialer"}}]);
-    stage.apply(pod("dialer", container, &volumes)).await?;
+    let mut dialer = pod("dialer", container, &volumes);
+    dialer["spec"]["hostAliases"] = host_aliases.clone();
+    stage.apply(dialer).await?;
     stage.address("dialer").await
 }
 

@@ -52,7 +52,7 @@ fn a_pod_is_ready_when_its_router_was_online_in_this_life() {
 }
 
 /// How often the pod's router was started again.
-fn restarts(pod: &Pod) -> i32 {
+pub(crate) fn restarts(pod: &Pod) -> i32 {
     let statuses = pod.status.as_ref().and_then(|status| {
         let statuses = status.container_statuses.as_ref()?;
         statuses.iter().find(|status| status.name == "router")

@@ -3,9 +3,9 @@
 
 use anyhow::{Context, Result, ensure};
 use api::ZitiRouter;
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use serde_json::json;
 
 use crate::data_path::{ANSWER, PROXY_PORT, dialer, get, host_service, serve};
@@ -59,7 +59,7 @@ fn a_running_set_is_exposed_by_node_ports_and_carries_traffic() {
 #[test]
 fn a_router_is_reached_by_a_port_of_its_node() {
     stage::play("host-port", async |stage| {
-        allow_host_ports(stage).await?;
+        stage.allow_privileged().await?;
         stage.join_network().await?;
         let spec = json!({
             "replicas": 1,
@@ -114,16 +114,4 @@ async fn node_address(stage: &Stage) -> Result<String> {
         .next()
         .map(|address| address.address)
         .context("no node has an address")
-}
-
-/// Restricted Pod Security forbids host ports.
-async fn allow_host_ports(stage: &Stage) -> Result<()> {
-    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
-    let label =
-        json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
-    let patch = Patch::Merge(label);
-    let params = PatchParams::default();
-    let patched = namespaces.patch(&stage.namespace, &params, &patch).await;
-    patched.context("allowing host ports")?;
-    Ok(())
 }

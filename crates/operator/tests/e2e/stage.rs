@@ -264,6 +264,18 @@ impl Stage {
         self.apply(object).await
     }
 
+    /// Lets pods of the routers' namespace have more than the restricted Pod Security Standard
+    /// grants, as the documentation says.
+    pub(crate) async fn allow_privileged(&self) -> Result<()> {
+        let labels = json!({"pod-security.kubernetes.io/enforce": "privileged"});
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let params = PatchParams::default();
+        let patched = namespaces.patch(&self.namespace, &params, &patch).await;
+        patched.context("allowing privileged pods")?;
+        Ok(())
+    }
+
     /// Makes the stage's Ziti network known to the operator, as a user does: authority and
     /// credential are copied here, the controller is in another namespace.
     pub(crate) async fn join_network(&self) -> Result<()> {

@@ -1,14 +1,11 @@
 //! Traffic enters a Ziti network through a router in mode `tproxy`: by the address of the service.
 
-use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use anyhow::ensure;
 use serde_json::json;
 
 use crate::data_path::{ANSWER, get_from, host_service, serve};
 use crate::own_node::OWNER;
-use crate::stage::{self, Stage};
+use crate::stage;
 
 /// The address at which the service is intercepted; nobody has it.
 const INTERCEPTED: &str = "198.51.100.7";
@@ -22,7 +19,7 @@ const NODE: &str = "node0";
 fn a_request_to_an_intercepted_address_reaches_a_service_of_another_set() {
     stage::play("tproxy", async |stage| {
         stage.join_network().await?;
-        allow(stage).await?;
+        stage.allow_privileged().await?;
         let host = json!({"replicas": 1, "tunnel": {"mode": "host"}});
         stage.create_set("host", host).await?;
         let server = serve(stage).await?;
@@ -60,17 +57,4 @@ fn a_request_to_an_intercepted_address_reaches_a_service_of_another_set() {
         stage.until_online("gate", 1).await?;
         Ok(())
     });
-}
-
-/// Lets pods of the stage's namespace have more than the restricted Pod Security Standard grants,
-/// as the documentation says.
-async fn allow(stage: &Stage) -> Result<()> {
-    let level =
-        json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
-    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
-    let params = PatchParams::default();
-    namespaces
-        .patch(&stage.namespace, &params, &Patch::Merge(&level))
-        .await?;
-    Ok(())
 }

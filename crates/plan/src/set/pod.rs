@@ -97,7 +97,7 @@ pub(super) fn pod_template(
     if let Some(spec) = &mut template.spec {
         storage::dress(object, router_image, own, spec);
         let cluster_dns = facts.settings.cluster_dns.as_ref();
-        tproxy::dress(object, cluster_dns, router_image, spec);
+        tproxy::dress(object, cluster_dns, spec);
     }
     pod_options::dress(object, &mut template);
     if let Some(node) = own.and_then(|member| member.node.as_deref())

@@ -12,8 +12,7 @@ use crate::edge_router::Problem;
 use api::router::{ClusterDns, Tproxy, Tunnel, TunnelMode, ZitiRouterSpec};
 use api::{ZitiRouter, reasons};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, PodDNSConfig, PodDNSConfigOption, PodSpec, SecurityContext, Sysctl,
-    VolumeMount,
+    Container, PodDNSConfig, PodDNSConfigOption, PodSpec, Sysctl, VolumeMount,
 };
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -119,12 +118,7 @@ fn resolves_first(tproxy: &Tproxy) -> bool {
 }
 
 /// Make a pod's spec that of a set in mode `tproxy`, where it is in that mode.
-pub(super) fn dress(
-    object: &ZitiRouter,
-    known: Option<&ClusterDns>,
-    router_image: &str,
-    spec: &mut PodSpec,
-) {
+pub(super) fn dress(object: &ZitiRouter, known: Option<&ClusterDns>, spec: &mut PodSpec) {
     if object.spec.tunnel.mode != TunnelMode::Tproxy {
         return;
     }
@@ -143,10 +137,6 @@ pub(super) fn dress(
         if resolver(&tproxy).is_some_and(|address| address.port() < 1024) {
             add.push("NET_BIND_SERVICE".to_owned());
         }
-        let cleaner = cleaner(&tproxy, router_image);
-        spec.init_containers
-            .get_or_insert_default()
-            .insert(0, cleaner);
     } else {
         // For port 53, in place of a capability.
         security.sysctls = Some(vec![Sysctl {
@@ -163,6 +153,9 @@ pub(super) fn dress(
     let routers = spec.containers.iter_mut();
     for router in routers.filter(|container| container.name == ROUTER_CONTAINER) {
         capable(router, add.clone());
+        if tproxy.host_network {
+            clean_first(&tproxy, router);
+        }
         router
             .volume_mounts
             .get_or_insert_default()
@@ -212,36 +205,29 @@ fn dns_config(object: &ZitiRouter, tproxy: &Tproxy, dns: &ClusterDns) -> PodDNSC
     }
 }
 
-/// The init container that takes away what a killed router left in the node's
-/// network: its next life reuses the chain, but old rules in it go on catching
-/// traffic for services that are intercepted no more. A pod's own network goes
-/// with the pod.
-fn cleaner(tproxy: &Tproxy, image: &str) -> Container {
+/// What a router's container does first on the network of the node: it takes
+/// away what a killed router left there, which the next one would leave as it
+/// is. That is its chain, with rules for services that are intercepted no more,
+/// and the addresses on `lo`, which the rules name. It is no init container: one
+/// does not run when the kubelet restarts the router alone. (A pod's own network
+/// goes with the pod.)
+fn clean_first(tproxy: &Tproxy, router: &mut Container) {
     let script = format!(
-        r#"clean() {{
+        r#"iptables -w -t mangle -S {CHAIN} 2>/dev/null | while read -r _ _ option address _ destination _; do
+  [ "$option" = -s ] && address=$destination
+  ip address del "$address" dev lo 2>/dev/null
+done
+ip address del {range} dev lo 2>/dev/null
+clean() {{
   while iptables -w -t "$1" -D "$2" -j {CHAIN} 2>/dev/null; do :; done
   iptables -w -t "$1" -F {CHAIN} 2>/dev/null && iptables -w -t "$1" -X {CHAIN}
 }}
 clean mangle PREROUTING
 clean filter INPUT
-ip address del {range} dev lo 2>/dev/null
-exit 0"#,
+exec "$@""#,
         range = tproxy.dns_svc_ip_range,
     );
-    Container {
-        name: "clean".to_owned(),
-        image: Some(image.to_owned()),
-        command: Some(vec!["sh".to_owned(), "-c".to_owned(), script]),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: Some(vec!["NET_ADMIN".to_owned()]),
-            }),
-            ..SecurityContext::default()
-        }),
-        volume_mounts: Some(vec![lock_dir()]),
-        ..Container::default()
-    }
+    let mut command = ["sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
+    command.extend(router.command.take().unwrap_or_default());
+    router.command = Some(command);
 }

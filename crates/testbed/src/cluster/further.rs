@@ -2,6 +2,7 @@
 //! namespace of their own. They are added, lost, brought back and removed while the cluster runs.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,10 +10,13 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::Api;
 use kube::api::DeleteParams;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::site::Site;
 use super::{Cluster, cgroups, join, node, teardown};
+use crate::command::Cmd;
 use crate::kubernetes;
 use crate::paths;
 
@@ -106,6 +110,34 @@ impl FurtherNode {
     pub async fn lose(&self) -> Result<()> {
         join::cut(&self.site)?;
         teardown::kill(&self.site).await
+    }
+
+    /// Kills what runs under that name in its pods, as the kernel does when memory is short. Returns
+    /// how many processes that were.
+    pub fn kill_in_pods(&self, program: &str) -> Result<usize> {
+        let mut killed = 0;
+        for pid in cgroups::processes(&self.site.cgroup())? {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            if name.trim_end() == program {
+                kill(Pid::from_raw(pid), Signal::SIGKILL)
+                    .with_context(|| format!("killing {program} on {}", self.name()))?;
+                killed += 1;
+            }
+        }
+        Ok(killed)
+    }
+
+    /// A shell on the node itself: in its network, and with that nameserver alone.
+    pub fn shell(&self, nameserver: Ipv4Addr, script: &str) -> Result<Cmd> {
+        let resolver = self.site.dir().join("resolv-of-shell.conf");
+        paths::write(&resolver, format!("nameserver {nameserver}\n"))?;
+        Ok(Cmd::new("nsenter")
+            .arg(format!("--net={}", self.site.netns().display()))
+            .args(["unshare", "--mount", "bash", "-c"])
+            .arg(r#"mount --bind "$0" /etc/resolv.conf && exec bash -c "$1""#)
+            .arg(resolver)
+            .arg(script)
+            .timeout(Duration::from_secs(30)))
     }
 
     /// Ends it and removes its object and all that it left.

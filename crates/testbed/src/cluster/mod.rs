@@ -12,6 +12,7 @@ mod join;
 mod layout;
 mod network;
 mod node;
+mod passthrough;
 mod site;
 mod teardown;
 
