@@ -17,8 +17,8 @@ fn what_users_report_is_held_by_tests_that_exist() {
         let [_, _, _, tests] = cells.as_slice() else {
             panic!("not four cells: {row}");
         };
-        for test in tests.split("<br>") {
-            let test = test.trim().trim_matches('`');
+        for named in tests.split("<br>") {
+            let test = named.trim().trim_matches('`');
             let (file, name) = test.split_once("::").unwrap_or_else(|| panic!("{row}"));
             let source = read(file).unwrap_or_else(|error| panic!("{file}: {error}"));
             // What stands above it makes it a test.

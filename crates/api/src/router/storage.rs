@@ -11,8 +11,8 @@ pub enum IdentityStorage {
     /// A PersistentVolumeClaim of its own.
     PersistentVolumeClaim(ClaimTemplate),
     /// A directory of the node: `<path>/<namespace>/<set>/<member>`. It stays
-    /// when the member goes. Needs a namespace of Pod Security level
-    /// `privileged`.
+    /// when the member goes. For topology `PerNode`; needs a namespace of Pod
+    /// Security level `privileged`.
     HostPath(HostPathStorage),
     /// Nowhere but in the pod: a new pod enrolls again, as the same router,
     /// after the network has seen it offline for a minute.

@@ -272,6 +272,68 @@ mod tests {
         assert!(told.contains("lists no services"), "{told}");
     }
 
+    /// What a shell makes of the script with these arguments: the calls of kubectl.
+    fn calls(args: &[&str]) -> Vec<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let text = script(&release(), &router(&json!({})), &target()).unwrap();
+        std::fs::write(at("adopt.sh"), text).unwrap();
+        // It finds our objects, and not the old claim.
+        let kubectl = "#!/bin/sh\necho \"$*\" >> \"$LOG\"\ncase \"$*\" in get*pvc*) ;; get*) echo found ;; esac\n";
+        std::fs::write(at("kubectl"), kubectl).unwrap();
+        let may_run = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(at("kubectl"), may_run).unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let output = std::process::Command::new("sh")
+            .arg(at("adopt.sh"))
+            .args(args)
+            .env("PATH", format!("{}:{path}", dir.path().display()))
+            .env("LOG", at("log"))
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        let log = std::fs::read_to_string(at("log")).unwrap();
+        log.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_way_back_leaves_the_router_on_the_network_and_restores_its_claim() {
+        let there = calls(&[]);
+        assert!(
+            there
+                .iter()
+                .any(|call| call.contains("scale -n ziti deployment/legacy --replicas=0"))
+        );
+        assert!(
+            !there.iter().any(|call| call.contains("deletionPolicy")),
+            "{there:#?}"
+        );
+
+        let back = calls(&["back"]);
+        let at = |words: &str| {
+            let found = back.iter().position(|call| call.contains(words));
+            found.unwrap_or_else(|| panic!("no {words} in {back:#?}"))
+        };
+        let retained = at(
+            r#"patch -n ziti zitirouter/edge --type=merge -p {"spec":{"deletionPolicy":"Retain"}}"#,
+        );
+        assert!(retained < at("delete -n ziti zitirouter/edge"));
+        let gone = at("delete -n ziti edgerouter/edge-0");
+        assert!(at("patch -n ziti edgerouter/edge-0") < gone);
+        assert!(gone < at("delete -n ziti pvc/identity-edge-0"));
+        let free = at(r#"patch pv pvc-1 --type=merge -p {"spec":{"claimRef":null}}"#);
+        let claimed = at("apply -n ziti -f -");
+        assert!(free < claimed && claimed < at("deployment/legacy --replicas=1"));
+        at(r#"{"app":"legacy"}"#);
+        at(r#"{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}"#);
+        assert!(
+            !back.iter().any(|call| call.contains("--replicas=0")),
+            "{back:#?}"
+        );
+    }
+
     /// A claim that asks for another mode would never bind to the volume.
     #[test]
     fn the_volume_is_asked_for_as_it_was_and_one_that_cannot_be_written_is_refused() {

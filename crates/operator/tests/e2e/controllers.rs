@@ -20,7 +20,7 @@ use crate::objects::truth;
 use crate::stage::{self, Stage, say};
 
 /// How long a write is tried on all members: while another leads from now on, nobody takes one.
-const WRITE_WITHIN: Duration = Duration::from_secs(5);
+const WRITE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The name of the two policies that the operator makes.
 const POLICY: &str = "ziti-operator-all-routers";
@@ -81,8 +81,9 @@ impl Network {
             username: text(&admin, "username")?,
             password: text(&admin, "password")?.into(),
         };
+        // A pod that is gone answers nothing for a while.
         let options = Options {
-            timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
         };
         let management = ManagementClient::new(&[endpoint], &ca, Some(credential), &options)
             .context("making a management client")?;

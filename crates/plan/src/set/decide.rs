@@ -7,13 +7,13 @@ use super::ownership::{Owners, object_is_old, owners};
 use super::roster::{next_farewell, seats};
 use super::validate::duplicated;
 use super::{
-    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, paused, per_member, reach,
+    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, paused, per_member, pod, reach,
     render, rollout, service, status, teardown, tunnel, validate, workload,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PodSpec, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use std::collections::BTreeSet;
 
 /// How many members are registered ahead of their enrollment: the tokens of all
@@ -424,21 +424,17 @@ fn removals(facts: &Facts, members: &[Member], config_map: &ConfigMap, steps: &m
         return;
     }
     let current = &config_map.metadata.name;
-    let templates = facts.stateful_sets.iter().filter_map(|set| {
-        let spec = set.spec.as_ref()?;
-        spec.template.spec.as_ref()
-    });
+    let templates = facts.stateful_sets.iter();
     let pods = facts.pods.iter().filter_map(|pod| pod.spec.as_ref());
-    let mounted = |spec: &PodSpec| {
-        let volumes = spec.volumes.clone().unwrap_or_default().into_iter();
-        volumes.filter_map(|volume| Some(volume.config_map?.name))
-    };
-    let used: BTreeSet<String> = templates.chain(pods).flat_map(mounted).collect();
+    let used: BTreeSet<&str> = templates
+        .flat_map(workload::mounted_config_maps)
+        .chain(pods.flat_map(pod::mounted_config_maps))
+        .collect();
     let prefix = render::config_prefix(facts.object);
     for map in &facts.config_maps {
         let name = map.metadata.name.clone().unwrap_or_default();
         let ours = name.starts_with(&prefix);
-        if ours && map.metadata.name != *current && !used.contains(&name) {
+        if ours && map.metadata.name != *current && !used.contains(name.as_str()) {
             steps.push(Step::DeleteConfigMap { name });
         }
     }

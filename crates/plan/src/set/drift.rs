@@ -4,7 +4,7 @@
 use super::applied::{ANNOTATION_APPLIED, Difference, differences};
 use super::extra::Kind;
 use super::roster::member_of;
-use super::{Facts, Step};
+use super::{Facts, Step, workload};
 use api::reasons::types;
 use api::{ZitiRouterStatus, names};
 use kube::core::{DynamicObject, ObjectMeta};
@@ -31,15 +31,9 @@ pub fn told(facts: &Facts<'_>, step: &Step) -> Option<String> {
             changed(service.as_ref(), &facts.services, known)
         }
         Step::ApplyConfigMap(map) => {
-            let pods = facts.stateful_sets.iter().filter_map(|set| {
-                let spec = set.spec.as_ref()?;
-                spec.template.spec.as_ref()
-            });
-            let mut volumes = pods.flat_map(|pod| pod.volumes.iter().flatten());
-            let known = volumes.any(|volume| {
-                let map_of = volume.config_map.as_ref();
-                map_of.is_some_and(|source| Some(&source.name) == map.metadata.name.as_ref())
-            });
+            let templates = facts.stateful_sets.iter();
+            let mut named = templates.flat_map(workload::mounted_config_maps);
+            let known = named.any(|name| Some(name) == map.metadata.name.as_deref());
             // What is in it changes by us alone: entries of members that come.
             let there = facts.config_maps.iter();
             let mut there = there.map(|actual| &actual.metadata.name);

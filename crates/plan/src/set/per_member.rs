@@ -11,6 +11,7 @@ use super::config::router_config;
 use super::member::Member;
 use super::reach::{self, Spelling};
 use super::render;
+use super::workload::mounted_config_maps;
 use super::{Facts, applied};
 use k8s_openapi::api::core::v1::ConfigMap;
 use std::collections::BTreeMap;
@@ -101,14 +102,11 @@ fn running_map<'a>(facts: &'a Facts, members: &[Member]) -> Option<&'a ConfigMap
     // One that only leaves is not rewritten any more.
     let runs = |member: &&Member| member.told || member.pod.is_some();
     let workload = members.iter().find(runs)?.workload?;
-    let template = &workload.spec.as_ref()?.template;
-    let volumes = template.spec.as_ref()?.volumes.iter().flatten();
-    let mut named = volumes.filter_map(|volume| Some(&volume.config_map.as_ref()?.name));
-    let name = named.next()?;
+    let name = mounted_config_maps(workload).next()?;
     facts
         .config_maps
         .iter()
-        .find(|map| map.metadata.name.as_ref() == Some(name))
+        .find(|map| map.metadata.name.as_deref() == Some(name))
         // The one of a set whose members did not differ takes no entry.
         .filter(|map| map.immutable != Some(true))
 }

@@ -22,6 +22,12 @@ use std::collections::BTreeMap;
 /// User and group of the stock router image, which own the identity.
 pub(crate) const ROUTER_USER: i64 = 2171;
 
+/// The names of the ConfigMaps that a pod mounts.
+pub(super) fn mounted_config_maps(spec: &PodSpec) -> impl Iterator<Item = &str> {
+    let volumes = spec.volumes.iter().flatten();
+    volumes.filter_map(|volume| Some(volume.config_map.as_ref()?.name.as_str()))
+}
+
 /// The template of every pod.
 pub(super) fn pod_template(
     facts: &Facts,

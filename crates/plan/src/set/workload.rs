@@ -4,7 +4,7 @@
 use super::Facts;
 use super::applied::{ANNOTATION_GENERATION, hash, stamp};
 use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER};
-use super::pod::pod_template;
+use super::pod::{self, pod_template};
 use super::render::{metadata, on_node, set_name};
 use super::storage;
 use api::{ZitiRouter, names};
@@ -157,4 +157,13 @@ fn images(facts: &Facts, name: &str, template_hash: &str) -> (String, String) {
             .or(router)
             .unwrap_or_else(|| settings.router_image.clone()),
     )
+}
+
+/// The names of the ConfigMaps that the pods of a StatefulSet mount.
+pub(super) fn mounted_config_maps(set: &StatefulSet) -> impl Iterator<Item = &str> {
+    let template = set
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.template.spec.as_ref());
+    template.into_iter().flat_map(pod::mounted_config_maps)
 }
