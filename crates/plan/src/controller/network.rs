@@ -20,7 +20,9 @@ pub const POLICY: &str = "ziti-operator-all-routers";
 /// identities are given a year.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 60);
 /// How long a new token is given to be used before another one is made.
-const TOKEN_PATIENCE: SignedDuration = SignedDuration::from_mins(2);
+const TOKEN_PATIENCE: SignedDuration = SignedDuration::from_secs(15);
+/// How long after a new token those before it are kept.
+const OLD_KEPT: SignedDuration = SignedDuration::from_mins(2);
 
 /// Policies by which routers carry traffic, of our name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +129,7 @@ fn left_over(facts: &Facts) -> Option<Step> {
     let status = facts.network.as_ref()?.status.as_ref()?;
     let ready = find(&status.conditions, types::READY)?;
     // The old one is in use until the network controller has seen the new token.
-    let settled = facts.now.duration_since(*made_at) >= TOKEN_PATIENCE;
+    let settled = facts.now.duration_since(*made_at) >= OLD_KEPT;
     let expiry = status.credential_expiry.as_ref()?.0;
     let fresh = expiry.duration_since(facts.now) >= RENEW_BEFORE;
     if ready.status != "True" || !settled || !fresh {
