@@ -10,10 +10,15 @@ use super::{Cluster, Facts, Root, Step};
 use crate::set::member::{is_observed, replicas};
 use api::controller::UpdateStrategy;
 use k8s_openapi::jiff::SignedDuration;
+use std::cmp::Reverse;
 
 /// How long a pod may take from its making until its member is up. After that
 /// the rollout is said to have stalled; whoever waits for it goes on waiting.
 pub(super) const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
+
+/// How long a member of a cluster that has no leader is not ready before it is one
+/// that does not work. An election takes some five seconds.
+const LEADERLESS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Votes that make a majority of so many members.
 pub fn quorum(voters: usize) -> usize {
@@ -70,12 +75,14 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
     };
     let voters = cluster.members.iter().filter(|peer| peer.voter).count();
 
-    // One that is to go, the last first, goes as soon as the others can do
-    // without it: before anybody joins.
-    if let Some(leaver) = members
+    // One that is to go, goes as soon as the others can do without it: before
+    // anybody joins. Those that are away first, since their votes are missed, then
+    // the last.
+    let leavers = members
         .iter()
-        .rev()
-        .find(|member| !member.wanted && member.peer.is_some())
+        .filter(|member| !member.wanted && member.peer.is_some());
+    if let Some(leaver) =
+        leavers.min_by_key(|member| (member.is_connected(), Reverse(member.ordinal)))
     {
         let has_vote = leaver.peer.is_some_and(|peer| peer.voter);
         let left = voters - usize::from(has_vote);
@@ -83,36 +90,52 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
             return None;
         }
         if leaver.leads() {
+            // One that has moved joins again first: whoever leads from an address
+            // that the others do not know is shown by none of them as their leader.
             let heir = members
                 .iter()
-                .find(|member| member.wanted && member.is_up());
-            return heir.map(|heir| Step::TransferLeadership {
-                to: heir.name.clone(),
+                .find(|member| member.wanted && member.is_up() && !has_moved(facts, member));
+            if let Some(heir) = heir {
+                return Some(Step::TransferLeadership {
+                    to: heir.name.clone(),
+                });
+            }
+        } else {
+            return Some(Step::RemoveMember {
+                member: leaver.name.clone(),
             });
         }
-        return Some(Step::RemoveMember {
-            member: leaver.name.clone(),
-        });
     }
     let joiner = members.iter().find(|member| {
-        let wanted = address(facts, member);
-        let here = member.peer.is_some_and(|peer| peer.address == wanted);
-        // One with an old template has the old address as well.
-        member.wanted && member.runs() && !here && member.outdated().is_none()
+        let outside = member.peer.is_none() && member.outdated().is_none();
+        member.wanted && member.runs() && (outside || has_moved(facts, member))
     })?;
-    let others = cluster.members.iter().filter(|peer| peer.id != joiner.name);
-    let whole = others.clone().all(|peer| peer.connected);
-    // A voter more wants a vote more; it is taken in where all others are there.
-    let enough = connected(Some(&joiner.name)) + 1 >= quorum(others.count() + 1);
-    (whole && enough).then(|| Step::AddMember {
+    let there = connected(Some(&joiner.name));
+    let safe = if joiner.peer.is_some_and(|peer| peer.voter) {
+        // It has moved: Ziti takes it out and in again, so the others must do
+        // without it. That more of them have moved must not stop the first.
+        there >= quorum(voters - 1)
+    } else {
+        // A voter more wants a vote more; it is taken in where all others are there.
+        there == voters
+    };
+    safe.then(|| Step::AddMember {
         member: joiner.name.clone(),
-        address: address(facts, joiner),
+        address: address(facts, joiner.ordinal),
     })
 }
 
+/// Whether it runs at another address than the one by which it is known in the
+/// cluster. One with an old template has the old address as well.
+fn has_moved(facts: &Facts, member: &Member) -> bool {
+    let wanted = address(facts, member.ordinal);
+    let known = member.peer.is_some_and(|peer| peer.address != wanted);
+    known && member.outdated().is_none()
+}
+
 /// The address at which the others dial a member.
-pub(super) fn address(facts: &Facts, member: &Member) -> String {
-    format!("tls:{}", control_plane(facts.object, member.ordinal))
+pub(super) fn address(facts: &Facts, ordinal: i32) -> String {
+    format!("tls:{}", control_plane(facts.object, ordinal))
 }
 
 /// The next pod to replace, if one may be: those that do not work first, then
@@ -141,13 +164,21 @@ pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
         .collect();
     let mut due = due;
     due.reverse();
-    due.sort_by_key(|(member, _)| (member.is_up(), member.leads()));
+    due.sort_by_key(|(member, _)| (member.is_up(), member.is_ready(), member.leads()));
     let (member, why) = due.into_iter().next()?;
-    // One that does not work is no loss, unless the leader counts on its vote.
-    let idle = !member.is_ready() && !member.is_connected();
+    // One that does not work is no loss, unless the leader counts on its vote. An
+    // election makes all of them unready for a moment: that is waited for.
+    let idle = !member.is_ready()
+        && match led(facts) {
+            Some(_) => !member.is_connected(),
+            None => member.unready_for(facts) >= LEADERLESS,
+        };
     let alone = told.len() == 1;
     let spare = may_lose_one(facts) && (!member.is_up() || told.iter().all(|one| one.is_up()));
-    (idle || alone || spare).then(|| replace(member, why))?
+    // Those whose certificates have ended keep what is connected, and nobody can
+    // ask them how they are.
+    let ended = led(facts).is_none() && member.certificate_has_ended(facts);
+    (idle || alone || spare || ended).then(|| replace(member, why))?
 }
 
 /// Whether a majority is left when one of the members is down for a while.

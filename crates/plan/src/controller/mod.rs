@@ -36,7 +36,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The port of every member: APIs and control plane, told apart by ALPN.
 pub const PORT: u16 = 1280;
@@ -165,15 +165,36 @@ pub struct Peer {
     pub connected: bool,
 }
 
+impl Peer {
+    /// Whether it is in the cluster. Ziti lists whoever is connected as well: one
+    /// that was removed and still runs, and one that has another address now. They
+    /// do not vote. (One without a vote that a person added is not told from them
+    /// while it is connected.)
+    pub fn is_member(&self) -> bool {
+        self.voter || !self.connected
+    }
+}
+
 impl Cluster {
+    /// Whether those that are connected run different versions: until they do not,
+    /// Ziti takes no writes but changes of the members
+    /// (`controller/raft/mesh`, `updateClusterState`).
+    pub fn is_mixed(&self) -> bool {
+        let connected = self.members.iter().filter(|peer| peer.connected);
+        let versions: BTreeSet<&str> = connected.map(|peer| peer.version.as_str()).collect();
+        versions.len() > 1
+    }
+
     /// The member that leads, if one does.
     pub fn leader(&self) -> Option<&Peer> {
         self.members.iter().find(|peer| peer.leader)
     }
 
-    /// The member of that id.
+    /// The member of that id, if it is in the cluster.
     pub fn peer(&self, id: &str) -> Option<&Peer> {
-        self.members.iter().find(|peer| peer.id == id)
+        self.members
+            .iter()
+            .find(|peer| peer.id == id && peer.is_member())
     }
 }
 

@@ -53,6 +53,10 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     let Some(cluster) = led(facts) else {
         return steps;
     };
+    if cluster.is_mixed() {
+        // What follows would fail, and hold up the members' way to one version.
+        return steps;
+    }
     if let Some(serial) = identity(facts) {
         steps.push(Step::MakeOperatorIdentity { serial });
         return steps;

@@ -10,6 +10,7 @@
 use super::Facts;
 use super::config::names_of;
 use super::member::wished;
+use crate::set::member::replicas;
 use api::names;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
@@ -100,11 +101,14 @@ pub struct Issue {
     pub signer: Option<Life>,
 }
 
-/// What is to be issued to the members that are wanted.
+/// What is to be issued to the members that are wanted, and to those that have yet
+/// to leave: their pods get new configurations as well, and Ziti ends at its start
+/// where a certificate lacks the name that it advertises.
 pub fn due(facts: &Facts, root: Life) -> Vec<Issue> {
     let object = facts.object;
     let name = object.metadata.name.as_deref().unwrap_or_default();
-    let ordinals = 0..wished(facts);
+    let told = facts.stateful_set.as_ref().map_or(0, replicas);
+    let ordinals = 0..wished(facts).max(told);
     let members = ordinals.map(|ordinal| (ordinal, names::controller_member(name, ordinal)));
     members
         .filter_map(|(ordinal, member)| issue(facts, root, ordinal, member))

@@ -2,7 +2,7 @@
 
 use super::cluster::{self, is_made, led, quorum};
 use super::member::{Member, wished};
-use super::{Facts, Plan, Root, Step};
+use super::{Cluster, Facts, Plan, Root, Step};
 use crate::conditions::{Conditions, Truth};
 use crate::edge_router::Problem;
 use api::controller::{ControllerMember, Initialization};
@@ -149,6 +149,7 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditio
             status.version = Some(leader.version.clone());
         }
         let mut peers: Vec<_> = cluster.members.iter().collect();
+        peers.retain(|peer| peer.is_member());
         peers.sort_by(|a, b| a.id.cmp(&b.id));
         status.members = peers
             .into_iter()
@@ -178,11 +179,7 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
         let mut peers = cluster.members.iter();
         peers.find(|peer| super::member::ordinal_of(facts, &peer.id).is_none())
     });
-    let mixed = led(facts).is_some_and(|cluster| {
-        let mut versions = cluster.members.iter().map(|peer| &peer.version);
-        let first = versions.next();
-        versions.any(|version| Some(version) != first && !version.is_empty())
-    });
+    let mixed = led(facts).is_some_and(Cluster::is_mixed);
     let pending = |member: &&Member| {
         let lone = member.peer.is_none() && member.runs() && member.wanted;
         lone && is_made(facts) && member.age(facts) >= cluster::DEADLINE
@@ -307,11 +304,27 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             ),
         ),
         (Err(problem), None) => (Truth::False, problem.reason, problem.message.clone()),
-        (Ok(_), None) => (Truth::False, reasons::QUORUM_LOST, leaderless()),
+        (Ok(cluster), None) => (
+            Truth::False,
+            reasons::QUORUM_LOST,
+            leaderless(facts, cluster, members),
+        ),
     };
     conditions.set(types::READY, truth, reason, message);
 }
 
-fn leaderless() -> String {
+fn leaderless(facts: &Facts, cluster: &Cluster, members: &[Member]) -> String {
+    let voters = || cluster.members.iter().filter(|peer| peer.voter);
+    let moved = members.iter().find_map(|member| {
+        let known = voters().find(|peer| peer.id == member.name)?;
+        let wanted = cluster::address(facts, member.ordinal);
+        (member.wanted && known.address != wanted).then_some((known, wanted))
+    });
+    if let Some((known, wanted)) = moved {
+        return format!(
+            "the cluster has no leader, and its members know {} by {}, where spec.advertised.controlPlane makes that {wanted}: set it back until there is one",
+            known.id, known.address
+        );
+    }
     "the cluster has no leader: a majority of its members must run and reach each other. Nothing is changed meanwhile. Where a majority of the databases is lost for good, see \"Quorum lost\" in docs/controllers.md".to_owned()
 }

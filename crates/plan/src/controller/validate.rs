@@ -1,6 +1,8 @@
 //! What the API server's rules cannot see, or cannot say well enough.
 
+use super::cluster::{address, is_made};
 use super::config::{self, client_api, control_plane};
+use super::member::{members, ordinal_of};
 use super::{Facts, Root};
 use crate::edge_router::Problem;
 use crate::set::pod_options;
@@ -17,6 +19,51 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         .or_else(|| another_network(facts))
         .or_else(|| versions(facts))
         .or_else(|| root(facts))
+        .or_else(|| lone_member_moves(facts))
+        .or_else(|| too_few(facts))
+}
+
+/// A workload that has to be made anew for fewer members than there are databases:
+/// a minority of a cluster has no leader, and without one nobody can leave it.
+fn too_few(facts: &Facts) -> Option<Problem> {
+    if facts.stateful_set.is_some() || !is_made(facts) {
+        return None;
+    }
+    let wished = facts.object.spec.replicas;
+    let members = members(facts);
+    let kept = members.iter().filter(|member| {
+        let claim = member.claim.map(|claim| &claim.metadata);
+        claim.is_some_and(|claim| claim.deletion_timestamp.is_none())
+    });
+    let last = kept.max_by_key(|member| member.ordinal)?.ordinal;
+    (last >= wished).then(|| {
+        // Sizes are odd.
+        let size = last + 1 + last % 2;
+        let message = format!(
+            "the cluster had more than {wished} members, by the volume of {}: set spec.replicas to {size}, and lower it when the cluster is Ready; or delete that claim if the member had left before",
+            names::controller_member(facts.object.metadata.name.as_deref().unwrap_or_default(), last)
+        );
+        Problem::new(reasons::INVALID_SPEC, message)
+    })
+}
+
+/// A member whose address changes leaves the cluster and joins it again: the only
+/// one can do neither. Started with another address it would lead, and Ziti 1.6
+/// would show nobody who does (`controller/raft/member.go` goes by addresses).
+fn lone_member_moves(facts: &Facts) -> Option<Problem> {
+    let cluster = facts.cluster.as_ref().ok()?;
+    let mut voters = cluster.members.iter().filter(|peer| peer.voter);
+    let (only, None) = (voters.next()?, voters.next()) else {
+        return None;
+    };
+    let wanted = address(facts, ordinal_of(facts, &only.id)?);
+    (only.address != wanted).then(|| {
+        let message = format!(
+            "{} is the only member of its cluster, and is known in it by {}: spec.advertised.controlPlane (or what it is derived from) would make that {wanted}, which needs others who stay. Set it back, scale to 3 members, and change it then",
+            only.id, only.address
+        );
+        Problem::new(reasons::INVALID_SPEC, message)
+    })
 }
 
 /// Members that would be reached at one address are one to everybody else.

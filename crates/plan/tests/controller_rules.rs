@@ -1,0 +1,272 @@
+//! Single rules of the planner of `ZitiController` of which the property world
+//! (`controllers.rs`) would tell that one is broken, and not which.
+#![allow(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use api::reasons::{self, types};
+use api::{ZitiController, ZitiControllerStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use plan::Settings;
+use plan::conditions::find;
+use plan::controller::cluster::quorum;
+use plan::controller::pki::{Leaf, Life, MemberPki, due, spiffe};
+use plan::controller::{
+    Admin, Cluster, Facts, OperatorToken, Peer, Plan, Root, RootFacts, Users, plan,
+};
+use serde_json::{Value, json};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn settings() -> Settings {
+    Settings {
+        install_id: "pier".into(),
+        agent_image: "registry.example/agent:7".into(),
+        router_image: "registry.example/router:7".into(),
+        controller_image: "registry.example/controller:1.6.0".into(),
+        cluster_dns: None,
+    }
+}
+
+fn object(spec: Value) -> ZitiController {
+    let mut object = ZitiController::new("lamp", serde_json::from_value(spec).unwrap());
+    object.metadata.namespace = Some("coast".into());
+    object.metadata.uid = Some("uid".into());
+    object.metadata.finalizers = Some(vec![api::names::FINALIZER_CONTROLLER.into()]);
+    object
+}
+
+fn root(object: &ZitiController) -> RootFacts {
+    RootFacts {
+        bundle: "the root".into(),
+        key: "key".into(),
+        made: true,
+        trust_domain: Some(object.trust_domain()),
+        life: Life::of_days(7300, now()),
+    }
+}
+
+fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
+    Facts {
+        object,
+        settings,
+        stateful_set: None,
+        pods: Vec::new(),
+        services: Vec::new(),
+        config_maps: Vec::new(),
+        claims: Vec::new(),
+        extras: Vec::new(),
+        root: Root::Sound(root(object)),
+        pki: None,
+        admin: Admin::Ready { digest: "d".into() },
+        bootstrap: None,
+        cluster: Ok(cluster(1)),
+        operator: Some(OperatorToken {
+            identity: "id".into(),
+            serial: 1,
+            made_at: now(),
+        }),
+        network: None,
+        users: Users::default(),
+        now: now(),
+    }
+}
+
+fn peer(ordinal: i32) -> Peer {
+    Peer {
+        id: format!("lamp-controller-{ordinal}"),
+        address: format!("tls:lamp-controller-{ordinal}.coast.svc:1280"),
+        voter: true,
+        leader: ordinal == 0,
+        version: "v1.6.0".into(),
+        connected: true,
+    }
+}
+
+fn cluster(members: i32) -> Cluster {
+    Cluster {
+        asked: "lamp-controller-0".into(),
+        members: (0..members).map(peer).collect(),
+        ..Cluster::default()
+    }
+}
+
+/// The reason and the message of a condition, and that nothing is done.
+fn refused(plan: &Plan, type_: &str) -> (String, String) {
+    assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+    let condition = find(&plan.status.conditions, type_).unwrap();
+    (condition.reason.clone(), condition.message.clone())
+}
+
+#[test]
+fn a_majority_is_more_than_half() {
+    let majorities: Vec<usize> = (1..=5).map(quorum).collect();
+    assert_eq!(majorities, [1, 2, 2, 3, 3]);
+}
+
+#[test]
+fn whoever_is_connected_without_a_vote_is_in_no_cluster() {
+    let gone = Peer {
+        voter: false,
+        ..peer(1)
+    };
+    let away = Peer {
+        connected: false,
+        ..gone.clone()
+    };
+    assert!(peer(1).is_member());
+    assert!(!gone.is_member());
+    // One that a person added without a vote.
+    assert!(away.is_member());
+}
+
+#[test]
+fn one_that_is_away_has_no_other_version() {
+    let mut cluster = cluster(3);
+    cluster.members[2].connected = false;
+    cluster.members[2].version = "<not connected>".into();
+    assert!(!cluster.is_mixed());
+    cluster.members[1].version = "v1.6.1".into();
+    assert!(cluster.is_mixed());
+}
+
+/// What is issued to the only member, whose certificate has so many days left of
+/// so many, under a root of that life.
+fn renewed(left: i32, of: i32, root: Life) -> Option<(Option<Life>, Option<Life>)> {
+    let (object, settings) = (object(json!({})), settings());
+    let mut facts = facts(&object, &settings);
+    let until = now() + DAY * left;
+    let member = "lamp-controller-0".to_owned();
+    let fresh = due(&facts, root);
+    let names = fresh[0].names.iter().cloned().collect();
+    let certificate = Leaf {
+        life: Life {
+            from: until - DAY * of,
+            until,
+        },
+        names,
+        uri: Some(spiffe("lamp.coast.ziti", &member)),
+    };
+    let pki = MemberPki {
+        certificate: Some(certificate),
+        signer: Some(Life::of_days(3650, now())),
+        bundle_is_current: true,
+    };
+    facts.pki = Some([(member, pki)].into());
+    let issue = due(&facts, root).into_iter().next()?;
+    Some((issue.certificate, issue.signer))
+}
+
+#[test]
+fn a_certificate_is_renewed_when_a_third_is_left_and_not_beyond_its_root() {
+    let root = Life::of_days(7300, now());
+    assert_eq!(renewed(122, 365, root), None);
+    let (certificate, signer) = renewed(121, 365, root).unwrap();
+    assert_eq!(certificate.unwrap().until, now() + DAY * 365);
+    assert_eq!(signer, None);
+
+    // A root that ends soon shortens it, and what is as long as it is not renewed.
+    let short = Life {
+        until: now() + DAY * 100,
+        ..root
+    };
+    let (certificate, _) = renewed(90, 365, short).unwrap();
+    assert_eq!(certificate.unwrap().until, short.until);
+    assert_eq!(renewed(100, 365, short), None);
+}
+
+#[test]
+fn a_root_that_is_gone_or_another_is_not_replaced() {
+    let mut object = object(json!({}));
+    object.status = Some(ZitiControllerStatus {
+        root_key: Some("key".into()),
+        ..ZitiControllerStatus::default()
+    });
+    let settings = settings();
+    let mut facts = facts(&object, &settings);
+    let other = RootFacts {
+        key: "another".into(),
+        ..root(&object)
+    };
+    let foreign = RootFacts {
+        trust_domain: Some("sea.example".into()),
+        ..root(&object)
+    };
+    let bad = Root::Unusable("it has no ca.key".into());
+    for unusable in [Root::Absent, bad, Root::Sound(other), Root::Sound(foreign)] {
+        facts.root = unusable;
+        let (reason, message) = refused(&plan(&facts), types::DEGRADED);
+        assert_eq!(reason, reasons::ROOT_UNUSABLE);
+        assert!(message.contains("lamp-controller-root"), "{message}");
+    }
+}
+
+#[test]
+fn no_way_leads_back_over_a_major_version_or_past_one() {
+    let settings = settings();
+    let rows = [
+        ("v2.0.1", "ziti:1.6.0", true),
+        ("v1.6.0", "ziti:3.0.0", true),
+        ("v1.6.0", "ziti:2.1.0", false),
+        ("v1.6.3", "ziti:1.6.0", false),
+        ("v1.6.0", "ziti:latest", false),
+        ("v1.6.0", "ziti@sha256:00", false),
+    ];
+    for (running, image, is_refused) in rows {
+        let mut object = object(json!({"image": image}));
+        object.status = Some(ZitiControllerStatus {
+            version: Some(running.into()),
+            ..ZitiControllerStatus::default()
+        });
+        let plan = plan(&facts(&object, &settings));
+        let degraded = find(&plan.status.conditions, types::DEGRADED).unwrap();
+        let reason = degraded.reason == reasons::VERSION_REFUSED;
+        assert_eq!(reason, is_refused, "{running} to {image}");
+        assert_eq!(plan.steps.is_empty(), is_refused);
+    }
+}
+
+#[test]
+fn members_at_one_address_are_refused() {
+    let host = json!({"replicas": 3, "advertised": {"controlPlane": {"host": "one.example"}}});
+    let (object, settings) = (object(host), settings());
+    let (reason, message) = refused(&plan(&facts(&object, &settings)), types::DEGRADED);
+    assert_eq!(reason, reasons::INVALID_SPEC);
+    assert!(message.contains("{member}"), "{message}");
+}
+
+#[test]
+fn the_only_member_is_told_not_to_move() {
+    let moved = json!({"advertised": {"controlPlane": {"host": "one.example", "port": 6262}}});
+    let (object, settings) = (object(moved), settings());
+    let (reason, message) = refused(&plan(&facts(&object, &settings)), types::DEGRADED);
+    assert_eq!(reason, reasons::INVALID_SPEC);
+    assert!(message.contains("tls:one.example:6262"), "{message}");
+}
+
+#[test]
+fn a_cluster_without_a_leader_says_which_address_was_changed() {
+    let moved =
+        json!({"replicas": 3, "advertised": {"controlPlane": {"host": "{member}.example"}}});
+    let (object, settings) = (object(moved), settings());
+    let mut facts = facts(&object, &settings);
+    let mut leaderless = cluster(3);
+    leaderless.members[0].leader = false;
+    facts.cluster = Ok(leaderless);
+    let plan = plan(&facts);
+    let ready = find(&plan.status.conditions, types::READY).unwrap();
+    assert_eq!(ready.reason, reasons::QUORUM_LOST);
+    assert!(ready.message.contains("set it back"), "{}", ready.message);
+}
+
+#[test]
+fn nothing_is_written_while_paused_not_even_when_it_is_deleted() {
+    let mut object = object(json!({"paused": true}));
+    object.metadata.deletion_timestamp = Some(Time(now()));
+    let settings = settings();
+    let (reason, _) = refused(&plan(&facts(&object, &settings)), types::PROGRESSING);
+    assert_eq!(reason, reasons::PAUSED);
+}

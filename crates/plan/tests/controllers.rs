@@ -1,0 +1,215 @@
+//! The whole life of a network's controllers, played with crashes, lost replies
+//! and accidents against a Kubernetes and a cluster in memory. After every step
+//! each invariant is looked at, and at the end everything must come to rest as
+//! wished.
+//!
+//! `PROPTEST_CASES=5000 cargo test -p ziti-operator-plan --test controllers` plays
+//! more of them. A failure prints the shortest script that shows it, and the
+//! log of what happened.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test says what it expects"
+)]
+
+#[path = "controllers/mod.rs"]
+mod world;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+/// Plays in one run: about half a minute, unless the environment says how many.
+fn config() -> ProptestConfig {
+    let asked = std::env::var("PROPTEST_CASES").is_ok();
+    let usual = ProptestConfig::default();
+    ProptestConfig {
+        cases: if asked { usual.cases } else { 50 },
+        max_shrink_iters: 400,
+        failure_persistence: None,
+        ..usual
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn controllers_live_through_faults_and_come_to_rest(script in world::script()) {
+        world::play(&script).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// The shortest scripts that showed faults which are mended, and lives that every
+/// change must go through well.
+mod mended {
+    use super::world::{self, Action, Script};
+
+    fn script(replicas: i32, actions: Vec<Action>) -> Script {
+        Script {
+            replicas,
+            turn: 0,
+            old_names_live: true,
+            lingering: false,
+            actions,
+        }
+    }
+
+    fn play(script: &Script) {
+        if let Err(what) = world::play(script) {
+            panic!("{what}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_was_removed_and_is_still_connected_is_no_member() {
+        let actions = vec![Action::Flow(20), Action::Replicas(1)];
+        play(&Script {
+            lingering: true,
+            ..script(3, actions)
+        });
+    }
+
+    #[test]
+    fn a_certificate_that_ended_while_a_cluster_was_to_grow_is_read() {
+        let years = Action::Hours(24 * 365 * 7);
+        let actions = vec![Action::Flow(10), years, Action::Replicas(3)];
+        play(&script(1, actions));
+    }
+
+    #[test]
+    fn the_only_member_does_not_move() {
+        let actions = vec![Action::Flow(20), Action::Advertise(2), Action::Flow(10)];
+        play(&script(1, actions));
+    }
+
+    #[test]
+    fn two_that_have_moved_at_once_join_again() {
+        let actions = vec![
+            Action::Flow(24),
+            Action::Advertise(1),
+            Action::Flow(2),
+            Action::Kill(1),
+            Action::Kill(4),
+        ];
+        play(&Script {
+            old_names_live: false,
+            ..script(5, actions)
+        });
+    }
+
+    #[test]
+    fn different_versions_hold_up_what_is_written_and_not_the_rollout() {
+        let actions = vec![
+            Action::Flow(20),
+            Action::Image(1),
+            Action::Flow(8),
+            Action::Policies(true),
+        ];
+        play(&script(3, actions));
+    }
+
+    #[test]
+    fn a_leader_that_goes_hands_over_to_nobody_who_has_moved() {
+        let actions = vec![
+            Action::Flow(8),
+            Action::Advertise(1),
+            Action::Replicas(1),
+            Action::Evict(0),
+        ];
+        play(&script(3, actions));
+    }
+
+    #[test]
+    fn one_that_has_yet_to_leave_starts_with_a_certificate_of_its_new_name() {
+        let actions = vec![
+            Action::Flow(24),
+            Action::Image(2),
+            Action::Replicas(1),
+            Action::Evict(1),
+            Action::Flow(30),
+            Action::Advertise(1),
+            Action::Flow(10),
+        ];
+        play(&script(3, actions));
+    }
+
+    #[test]
+    fn all_that_moved_at_once_are_set_back() {
+        let actions = vec![
+            Action::Flow(30),
+            Action::Advertise(2),
+            Action::DeleteWorkload,
+            Action::Flow(20),
+        ];
+        for turn in 0..3 {
+            play(&Script {
+                turn,
+                ..script(3, actions.clone())
+            });
+        }
+    }
+
+    #[test]
+    fn a_workload_that_was_lost_is_not_made_anew_for_a_minority() {
+        let actions = vec![
+            Action::Flow(20),
+            Action::Replicas(1),
+            Action::DeleteWorkload,
+        ];
+        play(&script(3, actions));
+    }
+
+    #[test]
+    fn one_member_whose_volume_is_lost_makes_no_second_network() {
+        let actions = vec![Action::Flow(20), Action::LoseVolume(0)];
+        play(&script(1, actions));
+    }
+
+    #[test]
+    fn a_first_member_whose_volume_is_lost_is_sent_the_database() {
+        let actions = vec![Action::Flow(20), Action::LoseVolume(0), Action::LoseStatus];
+        play(&script(3, actions));
+    }
+
+    #[test]
+    fn volumes_that_were_kept_are_taken_up_again_and_lost_ones_not_replaced() {
+        let kept = vec![
+            Action::Flow(30),
+            Action::Delete,
+            Action::Flow(20),
+            Action::Recreate(3),
+        ];
+        play(&script(3, kept.clone()));
+        let fewer = [kept[..3].to_vec(), vec![Action::Recreate(1)]].concat();
+        play(&script(3, fewer));
+        let lost = (0..3).map(Action::LoseVolume);
+        let lost = kept[..3].iter().cloned().chain(lost);
+        play(&script(3, lost.chain([Action::Recreate(3)]).collect()));
+    }
+
+    #[test]
+    fn an_image_that_does_not_start_stops_at_the_first_and_is_taken_back() {
+        for bad in [2, 3] {
+            let actions = vec![
+                Action::Flow(20),
+                Action::Image(bad),
+                Action::Flow(40),
+                Action::Image(0),
+            ];
+            play(&script(3, actions));
+        }
+    }
+
+    #[test]
+    fn a_cluster_grows_and_shrinks_whoever_leads() {
+        for turn in 0..5 {
+            let sizes = [3, 5, 3, 1].map(Action::Replicas);
+            let actions = sizes.into_iter().flat_map(|size| [size, Action::Flow(40)]);
+            let leader = [Action::Flow(20), Action::Evict(0)];
+            play(&Script {
+                turn,
+                ..script(1, leader.into_iter().chain(actions).collect())
+            });
+        }
+    }
+}
