@@ -6,6 +6,7 @@ use crate::leader::Leadership;
 use crate::networks::Networks;
 use crate::problem::{self, Error};
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
@@ -25,6 +26,8 @@ pub(crate) struct Context {
     pub(crate) leadership: Leadership,
     pub(crate) stores: Stores,
     pub(crate) backoff: Backoff,
+    /// When this process began to look.
+    pub(crate) started: Timestamp,
     /// Whether the cluster's nodes may be read.
     pub(crate) reads_nodes: bool,
 }

@@ -10,7 +10,7 @@ use crate::networks::{Connection, Network};
 use crate::problem;
 use api::reasons;
 use futures::future::join_all;
-use plan::controllers::{Endpoint, Leading, Member, differ, leading};
+use plan::controllers::{Endpoint, Leading, Member, leading, mixed};
 use plan::edge_router::Problem;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,8 @@ struct Memory {
     clustered: bool,
     /// The endpoint that is worked with, and who leads.
     led: Option<(String, Option<String>)>,
+    /// Which member answers at an endpoint, by its certificate.
+    who: HashMap<String, String>,
     /// Clients for one endpoint alone.
     only: HashMap<String, ManagementClient>,
 }
@@ -42,7 +44,13 @@ impl Known {
 
     /// The network is reached in another way now.
     pub(crate) fn forget(&self) {
-        *self.memory() = Memory::default();
+        let mut memory = self.memory();
+        // It is the same network.
+        let clustered = memory.clustered;
+        *memory = Memory {
+            clustered,
+            ..Memory::default()
+        };
     }
 
     /// Keep whether they are a cluster, of whatever size, so that one leads.
@@ -62,6 +70,30 @@ impl Known {
         let news = memory.led != led;
         memory.led = led;
         news
+    }
+
+    /// A client for the leader alone, where one is known: a call that must not fall
+    /// through to another controller.
+    pub(crate) fn leader(&self, connection: &Connection) -> Option<ManagementClient> {
+        let at = self.led_at().filter(|_| self.memory().clustered)?;
+        self.only(connection, &at)
+    }
+
+    /// Which member answers at these endpoints, by what was found earlier.
+    fn who(&self, endpoints: &[Endpoint]) -> Vec<Endpoint> {
+        let memory = self.memory();
+        let known = |endpoint: &Endpoint| Endpoint {
+            url: endpoint.url.clone(),
+            member: memory.who.get(&endpoint.url).cloned(),
+        };
+        endpoints.iter().map(known).collect()
+    }
+
+    fn keep_who(&self, endpoints: &[Endpoint]) {
+        let known = endpoints
+            .iter()
+            .filter_map(|endpoint| Some((endpoint.url.clone(), endpoint.member.clone()?)));
+        self.memory().who.extend(known);
     }
 
     /// A client for one endpoint of the connection alone; its session is kept.
@@ -86,6 +118,20 @@ pub(crate) struct Standing {
     pub(crate) elsewhere: Option<Member>,
 }
 
+impl Standing {
+    /// The same where the cluster takes writes.
+    ///
+    /// # Errors
+    /// While its members run different versions: a write would fail, some of it after
+    /// it was begun.
+    pub(crate) fn writable(self) -> Result<Self, Problem> {
+        match mixed(&self.members) {
+            Some(problem) => Err(problem),
+            None => Ok(self),
+        }
+    }
+}
+
 /// Find the leader, and have the next calls go there. Wakes whoever must know when it is another
 /// one than before.
 ///
@@ -102,7 +148,12 @@ pub(crate) async fn follow(
     let members = match members(network, connection).await {
         Ok(members) => members,
         // Lists and writes may be allowed nevertheless.
-        Err(error) if error.kind() == ErrorKind::Forbidden => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Forbidden | ErrorKind::NotFound | ErrorKind::NotACluster
+            ) =>
+        {
             debug!(network = network.key.1, %error, "the leader cannot be asked for");
             return Ok(Standing::default());
         }
@@ -111,12 +162,13 @@ pub(crate) async fn follow(
     let client = &connection.client;
     let mut endpoints: Vec<Endpoint> = client.endpoints().iter().map(|url| plain(url)).collect();
     if let Leading::Elsewhere(_) = leading(&members, &endpoints) {
+        endpoints = network.controllers.who(&endpoints);
+    }
+    if let Leading::Elsewhere(_) = leading(&members, &endpoints) {
         // Addresses differ inside and outside of a cluster; certificates do not.
         let answering = endpoints.iter().map(|endpoint| who(client, &endpoint.url));
         endpoints = join_all(answering).await;
-    }
-    if let Some((one, other)) = differ(&members) {
-        return Err(mixed(one, other));
+        network.controllers.keep_who(&endpoints);
     }
     let (at, elsewhere) = match leading(&members, &endpoints) {
         Leading::Nobody => return Err(leaderless(network)),
@@ -230,19 +282,6 @@ fn plain(url: &str) -> Endpoint {
         url: url.to_owned(),
         member: None,
     }
-}
-
-/// Nothing is written meanwhile: it would fail, some of it after it was begun.
-fn mixed(one: &Member, other: &Member) -> Problem {
-    let version = |member: &Member| member.version.clone().unwrap_or_default();
-    let message = format!(
-        "{} runs {} and {} {}: a cluster takes no writes while its members run different versions, so none are tried. Finish the upgrade",
-        one.id,
-        version(one),
-        other.id,
-        version(other)
-    );
-    Problem::new(reasons::VERSIONS_DIFFER, message)
 }
 
 fn leaderless(network: &Network) -> Problem {

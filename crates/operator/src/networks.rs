@@ -403,7 +403,7 @@ pub(crate) fn is_networks_fault(problem: &Problem) -> bool {
 }
 
 /// A network's fault, as an EdgeRouter tells it.
-fn not_ready(network: &str, problem: &Problem) -> Problem {
+pub(crate) fn not_ready(network: &str, problem: &Problem) -> Problem {
     match problem.reason {
         // These stop an EdgeRouter in their own right.
         reasons::NETWORK_CHANGED | reasons::FOREIGN_INSTALL | reasons::NETWORK_ENDS => {

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter};
 use futures::StreamExt;
 use futures::future::join_all;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::controller::Config as ControllerConfig;
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client, Config, Resource};
@@ -215,6 +216,7 @@ impl Scope {
             settings,
             networks,
             controllers: Clients::default(),
+            started: Timestamp::now(),
             events,
             leadership,
             reads_nodes: self.reads_nodes,

@@ -5,6 +5,8 @@
 //! was written elsewhere is seen late. Used by the operator, which asks the controllers and turns
 //! to the one chosen here.
 
+use crate::edge_router::Problem;
+use api::reasons;
 use api::ziti_network::ControllerStatus;
 
 /// A controller, as the leader sees it, or another one while there is none.
@@ -65,11 +67,25 @@ pub fn leading<'a>(members: &'a [Member], endpoints: &'a [Endpoint]) -> Leading<
 
 /// Two members that are connected and run different versions: while there are such, as in the
 /// middle of an upgrade, the cluster takes no writes.
-pub fn differ(members: &[Member]) -> Option<(&Member, &Member)> {
+fn differ(members: &[Member]) -> Option<(&Member, &Member)> {
     let mut known = members.iter().filter(|member| member.version.is_some());
     let first = known.next()?;
     let other = known.find(|member| member.version != first.version)?;
     Some((first, other))
+}
+
+/// Why nothing is to be written to a cluster in the middle of an upgrade.
+pub fn mixed(members: &[Member]) -> Option<Problem> {
+    let (one, other) = differ(members)?;
+    let version = |member: &Member| member.version.clone().unwrap_or_default();
+    let message = format!(
+        "{} runs {} and {} {}: a cluster takes no writes while its members run different versions, so none are tried. Finish the upgrade",
+        one.id,
+        version(one),
+        other.id,
+        version(other)
+    );
+    Some(Problem::new(reasons::VERSIONS_DIFFER, message))
 }
 
 /// What is told of the controllers, in an order that stays.

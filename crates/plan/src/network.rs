@@ -112,6 +112,11 @@ pub fn plan(facts: &Facts) -> Plan {
             let message = "reachable; without spec.credential only provided tokens can be used";
             conditions.set(types::READY, Truth::True, reasons::NO_CREDENTIAL, message);
         }
+        Ok(_) if upgrades(facts).is_some() => {
+            let message = upgrades(facts).map(|problem| problem.message);
+            let (reason, message) = (reasons::VERSIONS_DIFFER, message.unwrap_or_default());
+            conditions.set(types::READY, Truth::True, reason, message);
+        }
         Ok(_) => {
             let elsewhere = facts.answer.as_ref().ok();
             let elsewhere = elsewhere.and_then(|answer| answer.leads_elsewhere.as_ref());
@@ -155,6 +160,11 @@ pub fn plan(facts: &Facts) -> Plan {
         verdict,
         requeue,
     }
+}
+
+/// Why nothing is written to its controllers now, although they can be asked.
+fn upgrades(facts: &Facts) -> Option<Problem> {
+    controllers::mixed(&facts.answer.as_ref().ok()?.members)
 }
 
 /// Why nothing is asked of a network any more: its controllers are being deleted

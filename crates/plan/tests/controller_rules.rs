@@ -4,15 +4,18 @@
 
 use api::reasons::{self, types};
 use api::{ZitiController, ZitiControllerStatus};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::Settings;
 use plan::conditions::find;
-use plan::controller::cluster::quorum;
+use plan::controller::cluster::{is_made, quorum};
+use plan::controller::config::{client_api, control_plane};
 use plan::controller::pki::{Leaf, Life, MemberPki, due, spiffe};
 use plan::controller::{
-    Admin, Cluster, Facts, OperatorToken, Peer, Plan, Root, RootFacts, Users, plan,
+    Admin, Cluster, Facts, OperatorToken, Peer, Plan, Root, RootFacts, Step, Users, plan,
 };
+use plan::edge_router::Problem;
 use serde_json::{Value, json};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
@@ -94,9 +97,15 @@ fn cluster(members: i32) -> Cluster {
     }
 }
 
-/// The reason and the message of a condition, and that nothing is done.
+/// Whether nothing is done but that certificates do not run out.
+fn only_renews(plan: &Plan) -> bool {
+    let renews = |step: &Step| matches!(step, Step::Issue(_) | Step::RenewRoot { .. });
+    plan.steps.iter().all(renews)
+}
+
+/// The reason and the message of a condition, and that nothing else is done.
 fn refused(plan: &Plan, type_: &str) -> (String, String) {
-    assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+    assert!(only_renews(plan), "{:?}", plan.steps);
     let condition = find(&plan.status.conditions, type_).unwrap();
     (condition.reason.clone(), condition.message.clone())
 }
@@ -225,7 +234,7 @@ fn no_way_leads_back_over_a_major_version_or_past_one() {
         let degraded = find(&plan.status.conditions, types::DEGRADED).unwrap();
         let reason = degraded.reason == reasons::VERSION_REFUSED;
         assert_eq!(reason, is_refused, "{running} to {image}");
-        assert_eq!(plan.steps.is_empty(), is_refused);
+        assert_eq!(only_renews(&plan), is_refused);
     }
 }
 
@@ -269,4 +278,84 @@ fn nothing_is_written_while_paused_not_even_when_it_is_deleted() {
     let settings = settings();
     let (reason, _) = refused(&plan(&facts(&object, &settings)), types::PROGRESSING);
     assert_eq!(reason, reasons::PAUSED);
+}
+
+/// What was made by a person who put it back is found, and what is lost is not made again.
+#[test]
+fn nothing_is_made_again_where_something_of_the_network_is_left() {
+    let (object, settings) = (object(json!({})), settings());
+    let claim = |ordinal: i32| {
+        let mut claim = PersistentVolumeClaim::default();
+        claim.metadata.name = Some(format!("data-lamp-controller-{ordinal}"));
+        claim
+    };
+    // A database without its root: another root would cut off all who are enrolled.
+    let mut rootless = facts(&object, &settings);
+    rootless.root = Root::Absent;
+    rootless.cluster = Err(Problem::new(reasons::PENDING, "no member runs"));
+    assert!(
+        plan(&rootless)
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::MakeRoot { .. }))
+    );
+    rootless.claims = vec![claim(0)];
+    let (reason, _) = refused(&plan(&rootless), types::DEGRADED);
+    assert_eq!(reason, reasons::ROOT_UNUSABLE);
+
+    // A root whose mark was lost on the way: the volumes of others tell that there was a network.
+    let unmarked = RootFacts {
+        made: false,
+        ..root(&object)
+    };
+    for (claims, made) in [(vec![claim(0)], false), (vec![claim(0), claim(1)], true)] {
+        let mut found = facts(&object, &settings);
+        found.root = Root::Sound(unmarked.clone());
+        found.cluster = Err(Problem::new(reasons::PENDING, "no member runs"));
+        found.claims = claims;
+        assert_eq!(is_made(&found), made);
+    }
+}
+
+/// The network waits for its administrator, and says so.
+#[test]
+fn an_administrator_who_is_missing_is_told_and_so_is_one_who_cannot_be() {
+    let settings = settings();
+    let named = object(json!({"adminSecretRef": {"name": "boss"}}));
+    for (admin, reason) in [
+        (Admin::Absent, reasons::SOURCE_MISSING),
+        (Admin::Unusable("too short".into()), reasons::SOURCE_INVALID),
+    ] {
+        let mut found = facts(&named, &settings);
+        found.root = Root::Absent;
+        found.cluster = Err(Problem::new(reasons::PENDING, "no member runs"));
+        found.admin = admin;
+        assert_eq!(refused(&plan(&found), types::DEGRADED).0, reason);
+    }
+}
+
+/// Ports of nodes are of the whole cluster, and stand in tokens.
+#[test]
+fn each_member_is_advertised_by_its_own_node_port() {
+    let object = object(json!({
+        "replicas": 3,
+        "expose": {"type": "NodePort", "nodePort": 30100},
+        "advertised": {"clientApi": {"host": "ziti.example.com"}},
+    }));
+    let at: Vec<String> = (0..3)
+        .map(|member| client_api(&object, member).to_string())
+        .collect();
+    assert_eq!(
+        at,
+        [
+            "ziti.example.com:30100",
+            "ziti.example.com:30101",
+            "ziti.example.com:30102"
+        ]
+    );
+    // Routers go by the members' Services.
+    assert_eq!(
+        control_plane(&object, 2).to_string(),
+        "lamp-controller-2.coast.svc:1280"
+    );
 }

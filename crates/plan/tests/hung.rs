@@ -29,6 +29,11 @@ fn pod(name: &str, ready: bool) -> Pod {
 /// What is done, after so many seconds, for a set of two whose routers have been
 /// offline since the beginning of time, with these pods.
 fn done(pods: [Pod; 2], network: Option<Problem>, now: i64) -> set::Plan {
+    asked_since(pods, network, 0, now)
+}
+
+/// The same where the network can be asked since `asked`.
+fn asked_since(pods: [Pod; 2], network: Option<Problem>, asked: i64, now: i64) -> set::Plan {
     let (object, settings) = (object(json!({"replicas": 2})), settings());
     let mut facts = Facts {
         tokens: TokensSecret::Ours(BTreeMap::from([
@@ -54,7 +59,9 @@ fn done(pods: [Pod; 2], network: Option<Problem>, now: i64) -> set::Plan {
             json!({"type": type_, "status": status, "reason": reason, "message": "",
                 "lastTransitionTime": "1970-01-01T00:00:00Z"})
         };
-        router.status = serde_json::from_value(json!({"onlinePod": name, "conditions": [
+        // As the EdgeRouter's controller leaves it: it forgets the pod with which the
+        // router was online.
+        router.status = serde_json::from_value(json!({"conditions": [
             condition("Online", "False", reasons::OFFLINE),
             condition("Enrolled", "True", reasons::ENROLLED),
         ]}))
@@ -63,8 +70,12 @@ fn done(pods: [Pod; 2], network: Option<Problem>, now: i64) -> set::Plan {
         facts.edge_routers.push(router);
     }
     facts.pods = pods.into();
-    if let Network::Found { fault, .. } = &mut facts.network {
+    if let Network::Found {
+        fault, asked_since, ..
+    } = &mut facts.network
+    {
         *fault = network;
+        *asked_since = Some(Timestamp::from_second(asked).unwrap());
     }
     plan(&facts)
 }
@@ -92,6 +103,11 @@ fn a_router_that_stays_offline_in_a_ready_pod_is_restarted_once_and_one_at_a_tim
     // Its next pod is not ready before it is online; the other one waits for it.
     let one_new = [pod("lamp-0", false), pod("lamp-1", true)];
     assert!(replaced(&done(one_new, None, 2 * LONG)).is_empty());
+
+    // An operator, or a network, that has just come back has seen nothing yet.
+    let back = asked_since(both(), None, LONG, LONG + 60);
+    assert!(replaced(&back).is_empty());
+    assert_eq!(back.requeue.map(|left| left.as_secs()), Some(LONG - 60));
 
     // While the network cannot be asked, nobody knows who is offline.
     let away = Problem::new(reasons::NETWORK_NOT_READY, "away");

@@ -62,6 +62,21 @@ mod mended {
     }
 
     #[test]
+    fn a_new_token_takes_no_member_down_on_the_word_of_an_old_list() {
+        let actions = vec![
+            Action::SetReplicas(2),
+            Action::Poll,
+            Action::Flow(1),
+            Action::Flow(3),
+            Action::VolumeLost(0),
+            Action::GiveToken(1),
+            Action::ReconcileFromList(1),
+            Action::ReconcileSet,
+        ];
+        play(&script(Mode::ProvidedSecret, 1, actions));
+    }
+
+    #[test]
     fn a_registration_that_lands_after_the_set_was_deleted_leaves_nothing() {
         let actions = vec![
             Action::Flow(2),

@@ -78,6 +78,7 @@ fn facts<'a>(object: &'a ZitiRouter, settings: &'a Settings, endpoints: &[&str])
                 .collect(),
             has_credential: true,
             version: None,
+            asked_since: None,
         },
         ..Facts::of_nothing(object, settings)
     }

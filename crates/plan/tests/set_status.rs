@@ -39,6 +39,7 @@ fn planned(object: &ZitiRouter, stateful_set: Option<StatefulSet>) -> set::Plan 
             control_endpoints: Vec::new(),
             has_credential: true,
             version: None,
+            asked_since: None,
         },
         edge_routers: Vec::new(),
         stateful_sets: stateful_set.into_iter().collect(),
@@ -196,4 +197,59 @@ fn a_node_that_does_not_take_its_member_is_told() {
             degraded.message
         );
     }
+}
+
+/// What becomes of a set whose routers have `image`, or the operator's choice, on a
+/// network of that version, where `running` runs already.
+fn on_network(version: &str, image: Option<&str>, running: Option<&str>) -> Result<String, String> {
+    let mut object = empty_set();
+    object.spec.image = image.map(str::to_owned);
+    let mut settings = settings();
+    settings.router_image = "registry.example/ziti-router:2.0.3".into();
+    let mut facts = Facts::of_nothing(&object, &settings);
+    if let Network::Found { version: known, .. } = &mut facts.network {
+        *known = Some(version.to_owned());
+    }
+    let runs = running.map(|running| {
+        let mut before = object.clone();
+        before.spec.image = Some(running.to_owned());
+        // The template has changed since.
+        before.spec.pod.priority_class_name = Some("before".into());
+        let before = Facts::of_nothing(&before, &settings);
+        set::workload::stateful_set(&before, "map", 0)
+    });
+    facts.stateful_sets.extend(runs);
+    let plan = plan(&facts);
+    let applied = plan.steps.iter().find_map(|step| match step {
+        Step::ApplyStatefulSet(set) => {
+            let pod = set.spec.as_ref()?.template.spec.as_ref()?;
+            pod.containers[0].image.clone()
+        }
+        _ => None,
+    });
+    let ready = find(&plan.status.conditions, types::READY).unwrap();
+    applied.ok_or_else(|| ready.reason.clone())
+}
+
+#[test]
+fn a_router_of_a_newer_major_version_than_its_controllers_is_neither_chosen_nor_rolled_out() {
+    let refused = Err(reasons::VERSION_REFUSED.to_owned());
+    let (old, new) = (
+        "registry.example/ziti-router:1.6.0",
+        "registry.example/ziti-router:2.0.3",
+    );
+    // New sets.
+    assert_eq!(on_network("v1.6.0", None, None), refused);
+    assert_eq!(on_network("v1.6.0", Some(new), None), refused);
+    assert_eq!(on_network("v2.0.3", None, None), Ok(new.to_owned()));
+    // A change of one that runs: the operator's choice is not forced on it.
+    assert_eq!(on_network("v1.6.0", None, Some(old)), Ok(old.to_owned()));
+    assert_eq!(on_network("v2.0.3", None, Some(old)), Ok(new.to_owned()));
+    assert_eq!(on_network("v1.6.0", Some(new), Some(old)), refused);
+    // What runs already goes on, and so does what has no version.
+    assert_eq!(
+        on_network("v1.6.0", Some(new), Some(new)),
+        Ok(new.to_owned())
+    );
+    assert_eq!(on_network("v0.0.0", None, None), Ok(new.to_owned()));
 }

@@ -32,8 +32,9 @@ pub struct AdvertisedAddress {
     /// member it must differ between them, unless the port does.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9._{}-]+$"))]
     pub host: String,
-    /// The port of the first member. Default: 443 for exposures Ingress and
-    /// TLSRoute, else 1280.
+    /// The port. Default: the one at which the exposure is reached: the member's
+    /// node port, that of the load balancer, 443 for Ingress and TLSRoute, else
+    /// 1280.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<u16>,

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use plan::controller::config::files;
 use plan::controller::pki::{Issue, Life};
-use plan::controller::render::kept_metadata;
+use plan::controller::render::metadata;
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ async fn create(
 ) -> Result<(), Error> {
     let data = data.into_iter();
     let secret = Secret {
-        metadata: kept_metadata(object, name),
+        metadata: metadata(object, name),
         data: Some(
             data.filter_map(|(key, value)| Some((key, value?)))
                 .collect(),

@@ -13,7 +13,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::Api;
 use plan::controller::network::{POLICY, Policies, Policy};
-use plan::controller::render::kept_metadata;
+use plan::controller::render;
 use plan::edge_router::Problem;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -247,8 +247,8 @@ pub(super) async fn delete_identities(
 }
 
 /// An identity for the operator itself, and its one-time token in a Secret, with
-/// which the ZitiNetwork's controller enrolls it. One that was made under this
-/// name and whose token was not kept is made anew.
+/// which the ZitiNetwork's controller enrolls it. One whose token was not kept is left
+/// over, and deleted when the next one works.
 pub(super) async fn make_identity(
     context: &Context,
     object: &ZitiController,
@@ -258,11 +258,6 @@ pub(super) async fn make_identity(
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let install = &context.settings.install_id;
     let identity = format!("ziti-operator-{install}-{namespace}-{name}-{serial}");
-    let found = client.identity_named(&identity).await;
-    if let Some(lost) = found.map_err(|error| told(&error))? {
-        let gone = client.delete_identity(&lost.id).await;
-        gone.map_err(|error| told(&error))?;
-    }
     let new = NewIdentity {
         name: identity,
         is_admin: true,
@@ -280,7 +275,7 @@ pub(super) async fn make_identity(
             let message = "the identity made for the operator has no token; it is tried again";
             Error::from(Problem::new(reasons::TOKEN_MISSING, message))
         })?;
-    let mut metadata = kept_metadata(object, &names::controller_operator_secret(&name));
+    let mut metadata = render::metadata(object, &names::controller_operator_secret(&name));
     metadata.annotations = Some(BTreeMap::from([
         (IDENTITY.to_owned(), id),
         (SERIAL.to_owned(), serial.to_string()),

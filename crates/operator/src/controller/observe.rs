@@ -48,7 +48,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         io::list::<ConfigMap>(context, &namespace, &by_label),
         io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
         io::list_extras(context, &namespace, &by_label),
-        held::read(context, object, &by_label),
+        held::read(context, object),
         network(context, &namespace, &name),
         users(context, &namespace, &name),
     )?;

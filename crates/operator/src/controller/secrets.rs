@@ -1,13 +1,12 @@
 //! The Secrets of a ZitiController: read, and put into what a planner may know.
 
 use crate::context::Context;
-use crate::io;
 use crate::problem::{self, Error};
 use api::{ZitiController, names};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::Api;
 use plan::controller::config::files;
 use plan::controller::pki::{Leaf, Life, MemberPki};
 use plan::controller::{Admin, Bootstrap, OperatorToken, Root, RootFacts};
@@ -41,35 +40,35 @@ pub(super) struct Secrets {
     pub(super) identity: Option<Secret>,
 }
 
-pub(super) async fn read(
-    context: &Context,
-    object: &ZitiController,
-    by_label: &ListParams,
-) -> Result<Secrets, Error> {
+/// By their names: one that a person put back may lack our labels.
+pub(super) async fn read(context: &Context, object: &ZitiController) -> Result<Secrets, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
-    let ours = io::list::<Secret>(context, &namespace, by_label).await?;
-    let find = |wanted: &str| ours.iter().find(|one| one.name_any() == wanted).cloned();
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let get = async |wanted: String| {
         let found = api.get_opt(&wanted).await;
         found.map_err(Error::kubernetes("reading", format!("Secret {wanted}")))
     };
-    let admin = match &object.spec.admin_secret_ref {
-        Some(reference) => get(reference.name.clone()).await?,
-        None => match find(&names::controller_admin_secret(&name)) {
-            Some(found) => Some(found),
-            // One that somebody else put there is used all the same.
-            None => get(names::controller_admin_secret(&name)).await?,
-        },
-    };
+    let given = object.spec.admin_secret_ref.as_ref();
+    let admin = given.map_or_else(
+        || names::controller_admin_secret(&name),
+        |given| given.name.clone(),
+    );
+    let (root, pki, admin, bootstrap, operator, identity) = tokio::try_join!(
+        get(names::controller_root_secret(&name)),
+        get(names::controller_pki_secret(&name)),
+        get(admin),
+        get(names::controller_bootstrap_secret(&name)),
+        get(names::controller_operator_secret(&name)),
+        get(names::admin_identity_secret(&name)),
+    )?;
     Ok(Secrets {
-        root: find(&names::controller_root_secret(&name)),
-        pki: find(&names::controller_pki_secret(&name)),
+        root,
+        pki,
         admin,
-        bootstrap: find(&names::controller_bootstrap_secret(&name)),
-        operator: find(&names::controller_operator_secret(&name)),
-        identity: get(names::admin_identity_secret(&name)).await?,
+        bootstrap,
+        operator,
+        identity,
     })
 }
 

@@ -4,7 +4,7 @@ use super::observe::Observed;
 use crate::context::Context;
 use crate::controllers;
 use crate::io;
-use crate::networks::{Connection, Network};
+use crate::networks::{Connection, Network, not_ready};
 use crate::problem::Error;
 use api::{EdgeRouter, names, reasons};
 use k8s_openapi::ByteString;
@@ -90,16 +90,19 @@ pub(super) async fn apply(
             };
             if !context.leadership.may_write() {
                 // Another replica may take over before this write would end.
-                return Err(Problem::new(
-                    reasons::NETWORK_NOT_READY,
-                    "the Lease is about to run out: nothing is written to the network",
-                )
-                .into());
+                return Err(lease_ends().into());
             }
             write_to_network(context, object, network, connection, step).await?;
         }
     }
     Ok(Applied::Elsewhere)
+}
+
+fn lease_ends() -> Problem {
+    Problem::new(
+        reasons::NETWORK_NOT_READY,
+        "the Lease is about to run out: nothing is written to the network",
+    )
 }
 
 async fn write_to_network(
@@ -109,7 +112,15 @@ async fn write_to_network(
     connection: &Connection,
     step: &Step,
 ) -> Result<(), Error> {
-    let standing = controllers::follow(context, network, connection).await?;
+    // What stands in the way of all is told once, on the ZitiNetwork.
+    let standing = controllers::follow(context, network, connection)
+        .await
+        .and_then(controllers::Standing::writable)
+        .map_err(|problem| not_ready(&network.key.1, &problem))?;
+    // Asking took its time.
+    if !context.leadership.may_write() {
+        return Err(lease_ends().into());
+    }
     if let (Some(leader), Step::ReEnroll { id, .. }) = (standing.elsewhere, step) {
         // In a cluster only the leader's token is good after a re-enrollment.
         let message = format!(
@@ -119,7 +130,12 @@ async fn write_to_network(
         );
         return Err(Problem::new(reasons::NETWORK_NOT_READY, message).into());
     }
-    let client = &connection.client;
+    // A re-enrollment that fell through to a follower would leave a token that is
+    // no good.
+    let leader = matches!(step, Step::ReEnroll { .. })
+        .then(|| network.controllers.leader(connection))
+        .flatten();
+    let client = leader.as_ref().unwrap_or(&connection.client);
     let failed = |error: ManagementError| Error::from(network.failed(&error));
     let told_object = io::path(object);
     let (reason, note) = match step {

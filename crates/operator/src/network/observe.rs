@@ -25,6 +25,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// In the Secret with the operator's own identity: digest of the token that it
 /// was made with.
 const DIGEST_KEY: &str = "token-digest";
+/// In the same: the key that was made for a token which has not been redeemed yet,
+/// and the digest of that.
+const PENDING_KEY: &str = "pending.key";
+const PENDING_DIGEST: &str = "pending-digest";
 
 /// What is read before a connection is made.
 struct Inputs {
@@ -241,28 +245,30 @@ async fn admin_identity(
             .filter(|text| !text.is_empty())
     };
     let same_token = value(DIGEST_KEY).as_deref() == Some(token.digest());
-    if same_token && let (Some(cert), Some(key)) = (value("tls.crt"), value("tls.key")) {
+    let kept = value("tls.crt").zip(value("tls.key"));
+    if same_token && let Some((cert, key)) = kept {
         return Ok((cert, SecretString::from(key)));
     }
     let told =
         |error: ziti::pki::PkiError| Problem::new(reasons::SOURCE_INVALID, problem::chain(&error));
-    let key = match value("tls.key").filter(|_| same_token) {
+    // Of a try before this one.
+    let begun = if value(PENDING_DIGEST).as_deref() == Some(token.digest()) {
+        value(PENDING_KEY)
+    } else {
+        value("tls.key").filter(|_| same_token)
+    };
+    let key = match begun {
         Some(pem) => Key::from_pem(&pem).map_err(told)?,
         None => Key::generate().map_err(told)?,
     };
-    let keep = |cert: &str| {
-        let data = [
-            ("tls.key", key.expose_pem()),
-            ("tls.crt", cert),
-            (DIGEST_KEY, token.digest()),
-        ];
-        let data = data
-            .into_iter()
-            .map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())))
-            .collect();
+    let write = |data: Vec<(&'static str, String)>| {
+        let data = data.into_iter();
         let object = Secret {
             metadata: own_secret(object, &name),
-            data: Some(data),
+            data: Some(
+                data.map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())))
+                    .collect(),
+            ),
             ..Secret::default()
         };
         let secrets = secrets.clone();
@@ -272,11 +278,28 @@ async fn admin_identity(
                 .map_err(|error| error.problem())
         }
     };
-    keep("").await?;
+    let mut pending = vec![
+        (PENDING_KEY, key.expose_pem().to_owned()),
+        (PENDING_DIGEST, token.digest().to_owned()),
+    ];
+    if let (Some((cert, key)), Some(digest)) = (&kept, value(DIGEST_KEY)) {
+        // What works stays until there is another.
+        pending.extend([
+            ("tls.crt", cert.clone()),
+            ("tls.key", key.clone()),
+            (DIGEST_KEY, digest),
+        ]);
+    }
+    write(pending).await?;
     let identity = enroll_identity(token, &key, Some(bundle), TIMEOUT)
         .await
         .map_err(|error| of_enrollment(&error))?;
-    keep(&identity.cert_pem).await?;
+    write(vec![
+        ("tls.key", key.expose_pem().to_owned()),
+        ("tls.crt", identity.cert_pem.clone()),
+        (DIGEST_KEY, token.digest().to_owned()),
+    ])
+    .await?;
     let pem = SecretString::from(key.expose_pem().to_owned());
     Ok((identity.cert_pem, pem))
 }

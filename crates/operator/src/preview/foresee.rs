@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use kube::runtime::{reflector, watcher};
 use kube::{Client, Resource, ResourceExt};
@@ -77,6 +78,8 @@ impl Look {
             networks,
             leadership: Leadership::alone(),
             controllers: Clients::default(),
+            // Whoever asks once has seen nothing for long.
+            started: Timestamp::now(),
             backoff: Backoff::default(),
             stores: Stores {
                 networks: stored(&client, namespaces).await?,

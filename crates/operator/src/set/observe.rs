@@ -259,6 +259,9 @@ async fn network(
             .map(|plane| plane.endpoints)
             .unwrap_or_default(),
         has_credential: network.spec.credential.is_some(),
+        asked_since: ready
+            .filter(|ready| ready.status == "True")
+            .map(|ready| ready.last_transition_time.0.max(context.started)),
         version: network.status.and_then(|status| status.version),
     })
 }

@@ -1,5 +1,7 @@
 //! Where identities are kept, when it is no claim: what a new pod of a member goes on with.
 
+use std::io::ErrorKind;
+
 use anyhow::{Context, Result, ensure};
 use api::EdgeRouter;
 use k8s_openapi::api::core::v1::Pod;
@@ -19,6 +21,7 @@ const ON_NODE: &str = "/tmp/ziti-operator-e2e";
 fn an_identity_on_the_node_outlives_its_pod() {
     stage::play("host-path", async |stage| {
         stage.allow_privileged().await?;
+        forget(stage)?;
         let member = format!("edge-{SHARED}");
         let spec = json!({
             "topology": "PerNode",
@@ -33,12 +36,19 @@ fn an_identity_on_the_node_outlives_its_pod() {
             after == before,
             "the router went on as {after:?}, not as {before:?}"
         );
-        if stage.environment.cluster_dir.is_some() {
-            // The node's directory is this machine's. The operator leaves it alone.
-            std::fs::remove_dir_all(ON_NODE).context("removing what is left on the node")?;
-        }
-        Ok(())
+        forget(stage)
     });
+}
+
+/// Removes what is left on the node. Its directory is this machine's, and the operator leaves it alone.
+fn forget(stage: &Stage) -> Result<()> {
+    let ours = stage.environment.cluster_dir.is_some();
+    match std::fs::remove_dir_all(ON_NODE) {
+        Err(error) if ours && error.kind() != ErrorKind::NotFound => {
+            Err(error).context("removing what is left on the node")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An identity in the pod goes with it: the next pod enrolls again, as the same router. It takes

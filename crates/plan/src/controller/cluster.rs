@@ -5,7 +5,7 @@
 //! left are a majority of the members that are left.
 
 use super::config::control_plane;
-use super::member::{Member, wished};
+use super::member::{Member, ordinal_of, wished};
 use super::{Cluster, Facts, Root, Step};
 use crate::set::member::{is_observed, replicas};
 use api::controller::UpdateStrategy;
@@ -39,7 +39,13 @@ pub fn is_made(facts: &Facts) -> bool {
     let recorded = status.is_some_and(|status| status.initialized.is_some());
     let marked = matches!(&facts.root, Root::Sound(root) if root.made);
     let cluster = facts.cluster.as_ref();
-    recorded || marked || cluster.is_ok_and(|cluster| !cluster.members.is_empty())
+    // The first member is alone until the network is there.
+    let others = facts.claims.iter().any(|claim| {
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        let member = name.strip_prefix("data-").unwrap_or_default();
+        ordinal_of(facts, member).is_some_and(|ordinal| ordinal > 0)
+    });
+    recorded || marked || others || cluster.is_ok_and(|cluster| !cluster.members.is_empty())
 }
 
 /// How many pods the workload is told to run. A member that is still in the

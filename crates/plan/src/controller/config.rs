@@ -6,7 +6,7 @@ use super::{MOST_MEMBERS, PORT};
 use crate::edge_router::Problem;
 use crate::set::extra_config;
 use api::controller::Console;
-use api::router::ExposeType;
+use api::router::{Expose, ExposeType};
 use api::{ZitiController, names, reasons};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -86,19 +86,29 @@ fn expand(object: &ZitiController, host: &str, port: Option<u16>, ordinal: i32) 
         .replace("{namespace}", namespace)
         .replace("{name}", name)
         .replace("{index}", &ordinal.to_string());
-    let kind = object.spec.expose.as_ref().map(|expose| expose.type_);
-    let first = port.unwrap_or(match kind {
-        Some(ExposeType::Ingress | ExposeType::TlsRoute) => 443,
-        _ => PORT,
-    });
-    // Node ports are of the whole cluster: each member has one of its own.
-    let port = match kind {
-        Some(ExposeType::NodePort) => {
-            first.saturating_add(u16::try_from(ordinal).unwrap_or_default())
-        }
-        _ => first,
-    };
+    let port = port.unwrap_or_else(|| exposed_port(object, ordinal));
     Address { host, port }
+}
+
+/// The port at which the exposure is reached.
+fn exposed_port(object: &ZitiController, ordinal: i32) -> u16 {
+    let Some(expose) = &object.spec.expose else {
+        return PORT;
+    };
+    match expose.type_ {
+        ExposeType::NodePort => node_port(object, expose, ordinal).unwrap_or(PORT),
+        ExposeType::LoadBalancer => expose.port.unwrap_or(PORT),
+        ExposeType::Ingress | ExposeType::TlsRoute => 443,
+        _ => PORT,
+    }
+}
+
+/// The node port of a member: its own, or that of the first and so many more.
+pub(super) fn node_port(object: &ZitiController, expose: &Expose, ordinal: i32) -> Option<u16> {
+    let member = names::controller_member(name_of(object).0, ordinal);
+    let shift = u16::try_from(ordinal).unwrap_or_default();
+    let counted = expose.node_port.map(|first| first.saturating_add(shift));
+    expose.node_ports.get(&member).copied().or(counted)
 }
 
 /// Every host name and address under which a member is reached, advertised ones
@@ -219,6 +229,10 @@ const OWNED: &[(&str, &str)] = &[
         "set spec.advertised.controlPlane",
     ),
     ("edge.api.address", "set spec.advertised.clientApi"),
+    (
+        "web",
+        "its addresses must be those in certificates and tokens, and the operator asks these APIs",
+    ),
     (
         "edge.enrollment.signingCert",
         "the operator issues the members' signers",

@@ -8,8 +8,8 @@ use super::{Admin, Facts, Plan, Root, RootFacts, Step, network, pki, status, tea
 use crate::set::applied::is_applied;
 use crate::set::extra::Kind;
 use crate::set::member::is_observed;
-use api::names;
 use api::router::RetentionPolicy;
+use api::{names, reasons};
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 
@@ -31,7 +31,12 @@ pub fn plan(facts: &Facts) -> Plan {
         return status::running(facts, &members, vec![Step::AddFinalizer]);
     }
     if let Some(problem) = validate::fault(facts) {
-        return status::refused(facts, &members, &problem);
+        // What runs must not run out meanwhile.
+        let mut renewals = Vec::new();
+        if matches!(facts.root, Root::Sound(_)) && problem.reason != reasons::ROOT_UNUSABLE {
+            certificates(facts, &mut renewals);
+        }
+        return status::refused(facts, &members, &problem, renewals);
     }
     let steps = steps(facts, &members);
     status::running(facts, &members, steps)
@@ -39,10 +44,11 @@ pub fn plan(facts: &Facts) -> Plan {
 
 fn steps(facts: &Facts, members: &[Member]) -> Vec<Step> {
     let mut steps = Vec::new();
-    services(facts, &mut steps);
+    // First, so that no other fault stops their renewal.
     let Some(root) = certificates(facts, &mut steps) else {
         return steps;
     };
+    services(facts, &mut steps);
     trust(facts, root, &mut steps);
     if let Admin::Absent = facts.admin
         && facts.object.spec.admin_secret_ref.is_none()

@@ -90,17 +90,23 @@ pub(super) fn steps(facts: &Facts) -> Vec<Step> {
     steps
 }
 
-/// The serial of the identity that is to be made, if one is.
+/// The serial of the identity that is to be made, if one is: one that none has had,
+/// so that nobody is taken for another.
 fn identity(facts: &Facts) -> Option<i64> {
+    let cluster = led(facts)?;
+    let serial = |(_, name): &(String, String)| name.rsplit_once('-')?.1.parse::<i64>().ok();
+    let last = cluster.identities.iter().filter_map(serial).max();
+    let kept = facts.operator.as_ref().map(|operator| operator.serial);
+    let next = last.max(kept).unwrap_or(0) + 1;
     let Some(operator) = &facts.operator else {
-        return Some(1);
+        return Some(next);
     };
-    let next = operator.serial + 1;
-    let age = facts.now.duration_since(operator.made_at);
-    if age < TOKEN_PATIENCE {
+    // Each that did not come to work is given twice the time of the one before.
+    let others = u32::try_from(cluster.identities.len()).unwrap_or(u32::MAX);
+    let patience = TOKEN_PATIENCE.saturating_mul(1 << others.min(8));
+    if facts.now.duration_since(operator.made_at) < patience {
         return None;
     }
-    let cluster = led(facts)?;
     let known = cluster
         .identities
         .iter()

@@ -1,6 +1,6 @@
 //! The objects of a ZitiController, as they should be, but for its workload.
 
-use super::config::{all_files, client_api};
+use super::config::{all_files, client_api, node_port};
 use super::{Facts, PORT, RootFacts};
 use crate::set::applied::{hash, stamp};
 use crate::set::extra::dynamic;
@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::Resource;
 use kube::core::DynamicObject;
 use std::collections::BTreeMap;
 
@@ -45,17 +44,11 @@ pub(super) fn selector(object: &ZitiController) -> BTreeMap<String, String> {
     )])
 }
 
-/// Metadata of an object of that name, owned by the ZitiController.
+/// Metadata of an object of that name. Nothing has an owner reference: a foreground
+/// deletion would take the members away while routers use their network, and what
+/// makes the network may outlive its ZitiController. Objects are found by label or
+/// name, and taken away by the plan.
 pub fn metadata(object: &ZitiController, name: &str) -> ObjectMeta {
-    ObjectMeta {
-        owner_references: object.controller_owner_ref(&()).map(|owner| vec![owner]),
-        ..kept_metadata(object, name)
-    }
-}
-
-/// Metadata of an object that may outlive the ZitiController: it has no owner,
-/// and is found again by its name.
-pub fn kept_metadata(object: &ZitiController, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: object.metadata.namespace.clone(),
@@ -120,19 +113,10 @@ fn exposing(object: &ZitiController, member: &str, ordinal: i32) -> Option<Servi
     let advertised = client_api(object, ordinal);
     let spec = match expose.type_ {
         ExposeType::NodePort => {
-            let first = expose.node_port.unwrap_or(advertised.port);
-            let shift = if expose.node_port.is_some() {
-                ordinal
-            } else {
-                0
-            };
-            let given = expose
-                .node_ports
-                .get(member)
-                .map_or(i32::from(first) + shift, |port| i32::from(*port));
+            let given = node_port(object, expose, ordinal).map(i32::from);
             ServiceSpec {
                 ports: Some(vec![ServicePort {
-                    node_port: Some(given),
+                    node_port: given,
                     ..port(PORT)
                 }]),
                 ..ServiceSpec::default()

@@ -2,10 +2,11 @@
 
 use super::cluster::{self, is_made, led, quorum};
 use super::member::{Member, wished};
+use super::network::{POLICY, Policy};
 use super::{Cluster, Facts, Plan, Root, Step};
 use crate::conditions::{Conditions, Truth};
 use crate::edge_router::Problem;
-use api::controller::{ControllerMember, Initialization};
+use api::controller::{BootstrapPolicies, ControllerMember, Initialization};
 use api::reasons::{self, types};
 use api::{ZitiControllerStatus, names};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -30,8 +31,14 @@ pub(super) fn running(facts: &Facts, members: &[Member], steps: Vec<Step>) -> Pl
     }
 }
 
-/// Controllers that cannot be run as they are written: what runs is left alone.
-pub(super) fn refused(facts: &Facts, members: &[Member], problem: &Problem) -> Plan {
+/// Controllers that cannot be run as they are written: what runs is left alone but
+/// for its certificates.
+pub(super) fn refused(
+    facts: &Facts,
+    members: &[Member],
+    problem: &Problem,
+    steps: Vec<Step>,
+) -> Plan {
     let (mut status, mut conditions) = counted(facts, members);
     let message = problem.message.clone();
     conditions.set(
@@ -44,7 +51,7 @@ pub(super) fn refused(facts: &Facts, members: &[Member], problem: &Problem) -> P
     readiness(facts, members, &mut conditions);
     status.conditions = conditions.into_vec();
     Plan {
-        steps: Vec::new(),
+        steps,
         status,
         requeue: Some(AT_REST),
     }
@@ -142,6 +149,13 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditio
             .min()
     });
     status.certificate_expiry = ends.min().map(Time);
+    if facts
+        .cluster
+        .as_ref()
+        .is_ok_and(|cluster| cluster.leader().is_none())
+    {
+        status.leader = None;
+    }
     if let Some(cluster) = led(facts) {
         let leader = cluster.leader();
         status.leader = leader.map(|peer| peer.id.clone());
@@ -182,8 +196,15 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
     let mixed = led(facts).is_some_and(Cluster::is_mixed);
     let pending = |member: &&Member| {
         let lone = member.peer.is_none() && member.runs() && member.wanted;
-        lone && is_made(facts) && member.age(facts) >= cluster::DEADLINE
+        lone && led(facts).is_some() && member.age(facts) >= cluster::DEADLINE
     };
+    let taken = led(facts)
+        .and_then(|cluster| cluster.policies)
+        .is_some_and(|policies| {
+            let wanted = facts.object.spec.bootstrap_policies == BootstrapPolicies::AllRouters;
+            let both = [policies.edge_router, policies.service_edge_router];
+            wanted && both.contains(&Policy::Foreign)
+        });
     if let Some(peer) = foreign {
         let message = format!(
             "{} is in the cluster and is no member of this ZitiController: it is left alone. Remove it (`ziti agent cluster remove {}`) if nobody needs it",
@@ -206,6 +227,11 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             reasons::MEMBER_FAILING,
             message,
         );
+    } else if taken {
+        let message = format!(
+            "the network has a policy {POLICY} that is not this ZitiController's, so spec.bootstrapPolicies makes none: delete or rename it"
+        );
+        conditions.set(types::DEGRADED, Truth::True, reasons::NAME_TAKEN, message);
     } else if mixed {
         conditions.set(
             types::DEGRADED,

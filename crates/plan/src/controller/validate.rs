@@ -3,10 +3,11 @@
 use super::cluster::{address, is_made};
 use super::config::{self, client_api, control_plane};
 use super::member::{members, ordinal_of};
-use super::{Facts, Root};
+use super::{Admin, Facts, Root};
 use crate::edge_router::Problem;
 use crate::set::pod_options;
 use crate::version;
+use api::router::ExposeType;
 use api::{names, reasons};
 use std::collections::BTreeSet;
 
@@ -19,6 +20,9 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         .or_else(|| another_network(facts))
         .or_else(|| versions(facts))
         .or_else(|| root(facts))
+        .or_else(|| admin(facts))
+        .or_else(|| unexpanded(facts))
+        .or_else(|| routed(facts))
         .or_else(|| lone_member_moves(facts))
         .or_else(|| too_few(facts))
 }
@@ -61,6 +65,55 @@ fn lone_member_moves(facts: &Facts) -> Option<Problem> {
         let message = format!(
             "{} is the only member of its cluster, and is known in it by {}: spec.advertised.controlPlane (or what it is derived from) would make that {wanted}, which needs others who stay. Set it back, scale to 3 members, and change it then",
             only.id, only.address
+        );
+        Problem::new(reasons::INVALID_SPEC, message)
+    })
+}
+
+/// The network is made with an administrator, who must be there by then.
+fn admin(facts: &Facts) -> Option<Problem> {
+    let object = facts.object;
+    let given = object.spec.admin_secret_ref.as_ref();
+    if is_made(facts) {
+        return None;
+    }
+    match (&facts.admin, given) {
+        (Admin::Unusable(why), _) => Some(Problem::new(reasons::SOURCE_INVALID, why.clone())),
+        (Admin::Absent, Some(given)) => {
+            let message = format!(
+                "Secret {}, named in spec.adminSecretRef, does not exist in this namespace: create it with username and password",
+                given.name
+            );
+            Some(Problem::new(reasons::SOURCE_MISSING, message))
+        }
+        (Admin::Absent, None) | (Admin::Ready { .. }, _) => None,
+    }
+}
+
+/// A placeholder that nobody knows.
+fn unexpanded(facts: &Facts) -> Option<Problem> {
+    let object = facts.object;
+    let hosts = [client_api(object, 0).host, control_plane(object, 0).host];
+    let host = hosts.into_iter().find(|host| host.contains(['{', '}']))?;
+    let message = format!(
+        "spec.advertised gives a member the host {host:?}: {{member}}, {{namespace}}, {{name}} and {{index}} are known"
+    );
+    Some(Problem::new(reasons::INVALID_SPEC, message))
+}
+
+/// Ingresses and TLSRoutes go by the name that is asked for, and have one.
+fn routed(facts: &Facts) -> Option<Problem> {
+    let object = facts.object;
+    let kind = object.spec.expose.as_ref()?.type_;
+    let plane = object.spec.advertised.control_plane.as_ref()?;
+    let by_name = matches!(kind, ExposeType::Ingress | ExposeType::TlsRoute);
+    let (asked, routed) = (control_plane(object, 0).host, client_api(object, 0).host);
+    let within = config::internal(object, 0).host;
+    (by_name && asked != routed && asked != within).then(|| {
+        let message = format!(
+            "spec.advertised.controlPlane is {}, and the {} of each member leads to it by the name of clientApi alone: give both the same host",
+            plane.host,
+            if kind == ExposeType::Ingress { "Ingress" } else { "TLSRoute" }
         );
         Problem::new(reasons::INVALID_SPEC, message)
     })
@@ -136,6 +189,9 @@ fn root(facts: &Facts) -> Option<Problem> {
     let status = object.status.as_ref();
     let known = status.and_then(|status| status.root_key.as_deref());
     let message = match (&facts.root, known) {
+        (Root::Absent, None) if !facts.claims.is_empty() => format!(
+            "Secret {secret} with the root of the network's certificates is gone, and databases of that network are there: put it back from a backup, or delete the claims to begin a new network"
+        ),
         (Root::Absent, None) => return None,
         (Root::Absent, Some(_)) => format!(
             "Secret {secret} with the root of the network's certificates is gone: put it back from a backup. Members run on until their certificates end, and no other root is made, since nobody who is enrolled would trust it"

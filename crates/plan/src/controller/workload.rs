@@ -87,8 +87,9 @@ pub(super) fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> St
     })
 }
 
-/// The images of agent and controller: those that run, unless the template
-/// changes anyway.
+/// The images of agent and controller. The agent's is the one that runs, unless the
+/// template changes anyway; a controller's changes only where the user says so,
+/// since all members must have one version, and none goes back.
 fn images(facts: &Facts, template_hash: &str) -> (String, String) {
     let settings = facts.settings;
     let running = facts.stateful_set.as_ref().filter(|set| {
@@ -106,7 +107,9 @@ fn images(facts: &Facts, template_hash: &str) -> (String, String) {
         spec.and_then(|spec| spec.init_containers.as_ref()),
         SIDECAR_CONTAINER,
     );
-    let controller = image(spec.map(|spec| &spec.containers), CONTAINER);
+    let any = facts.stateful_set.as_ref();
+    let any = any.and_then(|set| set.spec.as_ref()?.template.spec.as_ref());
+    let controller = image(any.map(|spec| &spec.containers), CONTAINER);
     (
         agent.unwrap_or_else(|| settings.agent_image.clone()),
         facts

@@ -126,6 +126,7 @@ impl<'a> Facts<'a> {
                 control_endpoints: Vec::new(),
                 has_credential: true,
                 version: None,
+                asked_since: None,
             },
             edge_routers: Vec::new(),
             stateful_sets: Vec::new(),
@@ -200,6 +201,9 @@ pub enum Network {
         has_credential: bool,
         /// Version of its controllers, where that is known.
         version: Option<String>,
+        /// Since when this process has been able to ask it: what is older than
+        /// that was not looked at meanwhile. `None` while it cannot.
+        asked_since: Option<Timestamp>,
     },
 }
 

@@ -1,6 +1,7 @@
 //! What a user says of the pods (`spec.pod`), put into the template, and what of
 //! it cannot be.
 
+use super::Facts;
 use super::member::ROUTER_CONTAINER;
 use super::render::set_name;
 use crate::edge_router::Problem;
@@ -38,7 +39,12 @@ pub(crate) fn fault(options: &PodOptions) -> Option<Problem> {
 }
 
 /// Why identities cannot be kept where they are wanted, if they cannot.
-pub(super) fn storage_fault(spec: &ZitiRouterSpec) -> Option<Problem> {
+pub(super) fn storage_fault(facts: &Facts) -> Option<Problem> {
+    let spec = &facts.object.spec;
+    // A set that runs so, from before this was refused, cannot be changed.
+    if !facts.stateful_sets.is_empty() {
+        return None;
+    }
     let on_node = matches!(spec.identity_storage, IdentityStorage::HostPath(_));
     if on_node && spec.effective_topology() != Topology::PerNode {
         let message = "spec.identityStorage.hostPath is for topology PerNode, whose members stay on their nodes: elsewhere a member that \

@@ -145,7 +145,7 @@ pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<Strin
             pod,
             &format!("a new token waits for it ({})", report.reason),
         );
-        let works = member.is_ready() && (member.is_connected() || !member.network_tells);
+        let works = member.is_ready() && seems_connected(facts, member);
         if !works {
             steps.push(step);
         } else if running.is_none() {
@@ -167,6 +167,33 @@ pub(super) fn stuck(facts: &Facts, members: &[Member], withheld: &BTreeSet<Strin
         steps.push(step);
     }
     steps
+}
+
+/// How old the word of the network may be by which a router is offline: a list is
+/// that of up to half a minute ago, and its router may have come back since.
+const STALE: SignedDuration = SignedDuration::from_mins(1);
+
+/// Whether a router may be connected, for all that is known.
+fn seems_connected(facts: &Facts, member: &Member) -> bool {
+    let offline = offline_for(facts, member);
+    member.is_connected() || !member.network_tells || offline.is_some_and(|long| long < STALE)
+}
+
+/// How long a member has been told offline.
+fn offline_for(facts: &Facts, member: &Member) -> Option<SignedDuration> {
+    let status = member.edge_router?.status.as_ref()?;
+    let online = find(&status.conditions, types::ONLINE)?;
+    let offline = online.status == "False" && online.reason == reasons::OFFLINE;
+    offline.then(|| facts.now.duration_since(online.last_transition_time.0))
+}
+
+/// When the next one that waits to be replaced counts as offline for certain.
+pub(super) fn stuck_left(facts: &Facts, members: &[Member]) -> Option<SignedDuration> {
+    let waiting = members
+        .iter()
+        .filter(|member| member.waiting_token.is_some() && member.told);
+    let left = waiting.filter_map(|member| Some(STALE.saturating_sub(offline_for(facts, member)?)));
+    left.filter(SignedDuration::is_positive).min()
 }
 
 /// The other members that are wanted, whether or not they could be started:
@@ -199,23 +226,27 @@ pub(super) fn hung_left(facts: &Facts, members: &[Member]) -> Option<SignedDurat
     left.filter(SignedDuration::is_positive).min()
 }
 
-/// Members whose router is offline in a pod in which it was online, and how much
-/// longer that is borne.
+/// Members whose router is offline in a pod that is ready, in which it was online
+/// therefore, and how much longer that is borne. While nobody could ask, nobody
+/// knows how long it has been so: an operator that comes back, or a network, gives
+/// all of them their whole time.
 fn hanging<'a>(
     facts: &Facts,
     members: &'a [Member<'a>],
 ) -> impl Iterator<Item = (&'a Member<'a>, &'a Pod, SignedDuration)> {
     let (blind, now) = (is_blind(facts), facts.now);
+    let asked = match &facts.network {
+        Network::Found { asked_since, .. } => *asked_since,
+        Network::NotReferenced | Network::Missing(_) => None,
+    };
     members.iter().filter_map(move |member| {
         let pod = member.pod?;
         let status = member.edge_router?.status.as_ref()?;
         let online = find(&status.conditions, types::ONLINE)?;
-        let was_online = status.online_pod.is_some() && status.online_pod == pod.metadata.uid;
         let runs = member.is_ready() && !member.is_terminating() && !member.is_leaving();
         let offline = online.status == "False" && online.reason == reasons::OFFLINE;
-        let hangs =
-            member.wanted && member.network_tells && was_online && runs && offline && !blind;
-        let since = now.duration_since(online.last_transition_time.0);
+        let hangs = member.wanted && member.network_tells && runs && offline && !blind;
+        let since = now.duration_since(online.last_transition_time.0.max(asked?));
         hangs.then(|| (member, pod, HUNG.saturating_sub(since)))
     })
 }

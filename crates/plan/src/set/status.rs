@@ -134,11 +134,17 @@ pub(super) fn running(
     let refused = missing.then_some(REFUSAL);
     let late = rollout::time_left(facts, &wanted);
     let hung = rollout::hung_left(facts, members);
+    let stuck = rollout::stuck_left(facts, members);
     Plan {
         steps,
         status,
         // Nor that a member's time is over.
-        requeue: refused.into_iter().chain(late).chain(hung).min(),
+        requeue: refused
+            .into_iter()
+            .chain(late)
+            .chain(hung)
+            .chain(stuck)
+            .min(),
     }
 }
 

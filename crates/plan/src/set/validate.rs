@@ -1,29 +1,24 @@
 //! What the API server's rules cannot see, or cannot say well enough.
 
-use super::{Facts, Network, object_names, pod_options, reach_check, tunnel};
+use super::{Facts, Network, object_names, pod_options, reach_check, tunnel, workload};
 use crate::edge_router::Problem;
-use crate::version;
 use api::router::Topology;
 use api::{ZitiRouter, reasons};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// A router of a newer major version than its controllers does not get on with
-/// them: those are upgraded first.
+/// them: those are upgraded first. What runs already is not judged.
 fn too_new(facts: &Facts) -> Option<Problem> {
     let Network::Found { version, .. } = &facts.network else {
         return None;
     };
     let network = version.as_deref()?;
-    let given = facts.object.spec.image.as_deref();
-    // What the operator chose earlier is kept, and runs.
-    let chosen = || {
-        let fresh = facts.stateful_sets.is_empty();
-        fresh.then_some(facts.settings.router_image.as_str())
-    };
-    let image = given.or_else(chosen)?;
-    let newer = version::of_image(image)?.0 > version::of(network)?.0;
-    newer.then(|| {
+    let image = workload::wanted_image(facts);
+    if workload::running_images(facts).any(|running| running == image) {
+        return None;
+    }
+    workload::is_too_new(&image, network).then(|| {
         let message = format!(
             "image {image} is of a newer major version than the controllers of the network ({network}): upgrade those first, or set spec.image to a router of their version"
         );
@@ -94,7 +89,7 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
     }
     let problem = tunnel::fault(facts)
         .or_else(|| object_names::fault(facts))
-        .or_else(|| pod_options::storage_fault(spec))
+        .or_else(|| pod_options::storage_fault(facts))
         .or_else(|| pod_options::fault(&spec.pod));
     if problem.is_some() {
         return problem;

@@ -1,12 +1,13 @@
 //! The workload of a set, as it should be: replicas are decided elsewhere, and
 //! the images are those that run unless the template changes anyway.
 
-use super::Facts;
 use super::applied::{ANNOTATION_GENERATION, hash, stamp};
 use super::member::{ENROLL_CONTAINER, Member, ROUTER_CONTAINER};
 use super::pod::{self, pod_template};
 use super::render::{metadata, on_node, set_name};
 use super::storage;
+use super::{Facts, Network};
+use crate::version;
 use api::{ZitiRouter, names};
 use k8s_openapi::api::apps::v1::{
     StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec,
@@ -125,7 +126,6 @@ pub(super) fn bound(
 /// member that comes gets what its siblings have.
 fn images(facts: &Facts, name: &str, template_hash: &str) -> (String, String) {
     let settings = facts.settings;
-    let wanted_router = facts.object.spec.image.clone();
     let alike = facts.stateful_sets.iter().filter(|set| {
         let annotations = set.metadata.annotations.as_ref();
         annotations
@@ -151,12 +151,44 @@ fn images(facts: &Facts, name: &str, template_hash: &str) -> (String, String) {
         ENROLL_CONTAINER,
     );
     let router = image(template.map(|spec| &spec.containers), ROUTER_CONTAINER);
+    let given = facts.object.spec.image.clone();
     (
         agent.unwrap_or_else(|| settings.agent_image.clone()),
-        wanted_router
-            .or(router)
-            .unwrap_or_else(|| settings.router_image.clone()),
+        given.or(router).unwrap_or_else(|| wanted_image(facts)),
     )
+}
+
+/// The image of routers that a changed template gets: the one that is given, else the
+/// operator's choice, else, where that is too new for the network, the one that runs.
+pub(super) fn wanted_image(facts: &Facts) -> String {
+    let given = facts.object.spec.image.clone();
+    let choice = &facts.settings.router_image;
+    let too_new = match &facts.network {
+        Network::Found {
+            version: Some(network),
+            ..
+        } => is_too_new(choice, network),
+        _ => false,
+    };
+    let running = || running_images(facts).next().filter(|_| too_new);
+    given.or_else(running).unwrap_or_else(|| choice.clone())
+}
+
+/// The images of routers that the set's workloads have.
+pub(super) fn running_images(facts: &Facts) -> impl Iterator<Item = String> {
+    facts.stateful_sets.iter().filter_map(|set| {
+        let spec = set.spec.as_ref()?.template.spec.as_ref()?;
+        let mut containers = spec.containers.iter();
+        let router = containers.find(|container| container.name == ROUTER_CONTAINER)?;
+        router.image.clone()
+    })
+}
+
+/// Whether an image is of a newer major version than a network. Builds that have no
+/// version say 0.
+pub(super) fn is_too_new(image: &str, network: &str) -> bool {
+    let versions = version::of_image(image).zip(version::of(network));
+    versions.is_some_and(|(image, network)| network.0 > 0 && image.0 > network.0)
 }
 
 /// The names of the ConfigMaps that the pods of a StatefulSet mount.

@@ -40,6 +40,7 @@ impl World {
                     control_endpoints: Vec::new(),
                     has_credential: self.has_credential(),
                     version: None,
+                    asked_since: None,
                 }
             } else {
                 set::Network::NotReferenced
