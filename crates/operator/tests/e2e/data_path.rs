@@ -1,7 +1,7 @@
 //! A router that is online is not yet a router that works: traffic must pass.
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testbed::kubernetes;
@@ -187,5 +187,12 @@ impl Stage {
         let pod: Pod = self.until(name, "ready", is_ready).await?;
         let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
         address.with_context(|| format!("pod {} has no address", pod.name_any()))
+    }
+
+    /// The address of a Kubernetes Service.
+    pub(crate) async fn service_address(&self, name: &str) -> Result<String> {
+        let service: Service = self.get(name).await?;
+        let address = service.spec.and_then(|spec| spec.cluster_ip);
+        address.with_context(|| format!("Service {name} has no address"))
     }
 }

@@ -13,6 +13,7 @@
 )]
 mod adopt;
 mod controllers;
+mod convert;
 mod data_path;
 mod forward;
 mod healing;

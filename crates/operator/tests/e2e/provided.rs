@@ -13,7 +13,7 @@ use crate::stage::{self, Stage};
 #[test]
 fn provided_tokens_need_no_network_and_no_credential() {
     stage::play("provided", async |stage| {
-        let (first, written) = stage.ziti.register("branch-office").await?;
+        let (first, written) = stage.ziti.register("branch-office", false).await?;
         create(
             stage,
             "inline",
@@ -21,7 +21,7 @@ fn provided_tokens_need_no_network_and_no_credential() {
         )
         .await?;
 
-        let (_, given) = stage.ziti.register("data-center").await?;
+        let (_, given) = stage.ziti.register("data-center", false).await?;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "given"},
             "stringData": {"kept-0": given}});
         stage.apply(secret).await?;

@@ -1,7 +1,6 @@
 //! Traffic enters a Ziti network through routers in mode `proxy`: at a Kubernetes Service.
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Service;
+use anyhow::{Result, ensure};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde_json::json;
 
@@ -52,12 +51,10 @@ fn a_service_hosted_by_one_set_is_reached_at_a_kubernetes_service_of_another() {
 
 /// Where the service is reached: at each member, and at the Kubernetes Service in front of them.
 async fn addresses(stage: &Stage) -> Result<Vec<(String, u16)>> {
-    let front: Service = stage.get("web-by-ziti").await?;
-    let front = front.spec.and_then(|spec| spec.cluster_ip);
     let mut addresses = Vec::new();
     for member in ["entry-0", "entry-1"] {
         addresses.push((stage.address(member).await?, 9090));
     }
-    addresses.push((front.context("the Service has no address")?, 80));
+    addresses.push((stage.service_address("web-by-ziti").await?, 80));
     Ok(addresses)
 }

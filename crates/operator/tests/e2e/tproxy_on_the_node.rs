@@ -17,7 +17,7 @@ use crate::outage::is_ready;
 use crate::own_node::{self, OWNER};
 use crate::requests::{self, Requests};
 use crate::stage::{self, PATIENCE, Stage};
-use crate::traffic_while_rolling::{hosted_twice, roll};
+use crate::traffic_while_rolling::{hosted_twice, roll, shrink};
 
 /// Where the service is intercepted: a name, which the router resolves, and an address that nobody
 /// has.
@@ -27,8 +27,8 @@ const ADDRESS: &str = "198.51.100.7";
 const RESOLVER: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// A name that only Ziti knows is answered on the node; requests to it flow while the routers that
-/// host the service are rolled; a router that is killed comes back to a clean node; and one that
-/// ends leaves a clean one.
+/// host the service are rolled, and while one of them is taken away; a router that is killed comes
+/// back to a clean node; and one that ends leaves a clean one.
 #[test]
 fn a_node_dials_by_name_and_a_killed_router_leaves_it_clean() {
     stage::play("node-tproxy", async |stage| {
@@ -51,6 +51,9 @@ fn a_node_dials_by_name_and_a_killed_router_leaves_it_clean() {
         let rolled = roll(stage, "host", &requests).await?;
         stage::say(&format!("set host is rolled: {rolled}"));
         ensure!(rolled.failed == 0, "while set host was rolled: {rolled}");
+        let shrunk = shrink(stage, &service, &requests).await?;
+        stage::say(&format!("set host shrinks: {shrunk}"));
+        ensure!(shrunk.failed == 0, "while set host shrank: {shrunk}");
         requests.end().await?;
 
         ensure!(intercepts(&node)? == 1, "{}", rules(&node)?);

@@ -1,8 +1,7 @@
 //! Traffic while the routers that it passes are replaced and taken away on purpose.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use api::ZitiRouter;
-use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
 
 use crate::data_path::{get, host_service, serve};
@@ -18,7 +17,7 @@ fn no_request_fails_while_both_sets_are_rolled_and_one_shrinks() {
     stage::play("rolling", async |stage| {
         stage.join_network().await?;
         let service = hosted_twice(stage).await?;
-        let entry = entry(stage, &service).await?;
+        let entry = entry(stage, &service, &["host-0", "host-1"]).await?;
         get(stage, &entry, 80).await?;
         let client = requests::client(&format!("nc -w 5 {entry} 80"));
         let requests = Requests::begin(stage, client).await?;
@@ -29,11 +28,7 @@ fn no_request_fails_while_both_sets_are_rolled_and_one_shrinks() {
             ensure!(rolled.failed == 0, "while set {set} was rolled: {rolled}");
         }
 
-        let before = requests.mark().await?;
-        until_hosted_by(stage, &service, 2).await?;
-        stage.scale("host", 1).await?;
-        stage.until_online("host", 1).await?;
-        let shrunk = requests.until_well(&before).await?;
+        let shrunk = shrink(stage, &service, &requests).await?;
         stage::say(&format!("set host shrinks: {shrunk}"));
         ensure!(shrunk.failed == 0, "while set host shrank: {shrunk}");
         Ok(())
@@ -56,6 +51,17 @@ pub(crate) async fn roll(stage: &Stage, set: &str, requests: &Requests<'_>) -> R
     Ok(tally)
 }
 
+/// Takes the second member of the set `host` away while requests flow.
+pub(crate) async fn shrink(stage: &Stage, service: &str, requests: &Requests<'_>) -> Result<Tally> {
+    until_hosted_by(stage, service, 2).await?;
+    let before = requests.mark().await?;
+    stage.scale("host", 1).await?;
+    stage.until_online("host", 1).await?;
+    let tally = requests.until_well(&before).await?;
+    until_hosted_by(stage, service, 1).await?;
+    Ok(tally)
+}
+
 /// A service that both members of the set `host` host; returns its id.
 pub(crate) async fn hosted_twice(stage: &Stage) -> Result<String> {
     let hosting = json!({"replicas": 2, "tunnel": {"mode": "host"}});
@@ -71,9 +77,9 @@ pub(crate) async fn hosted_twice(stage: &Stage) -> Result<String> {
     Ok(service)
 }
 
-/// A set in mode `proxy` that offers the service; returns the address of its Kubernetes Service,
-/// which has port 80.
-async fn entry(stage: &Stage, service: &str) -> Result<String> {
+/// A set of two in mode `proxy` that offers the service; returns the address of its Kubernetes
+/// Service, which has port 80. `others` are the routers that the network has besides.
+pub(crate) async fn entry(stage: &Stage, service: &str, others: &[&str]) -> Result<String> {
     let offered = json!([{"service": "web", "port": 9090,
         "kubernetesService": {"name": "web-by-ziti", "port": 80}}]);
     let tunnel = json!({"mode": "proxy", "proxy": {"services": offered}});
@@ -81,16 +87,11 @@ async fn entry(stage: &Stage, service: &str) -> Result<String> {
     stage.create_set("entry", entry).await?;
     stage.until_online("entry", 2).await?;
     let members = ["entry-0", "entry-1"];
-    let ids = stage
-        .ziti
-        .ids(&["entry-0", "entry-1", "host-0", "host-1"])
-        .await?;
+    let ids = stage.ziti.ids(&[&members, others].concat()).await?;
     for member in members {
         let (identity, role) = (format!("@{}", ids[member]), format!("@{service}"));
         stage.ziti.service_policy("Dial", &identity, &role).await?;
         get(stage, &stage.address(member).await?, 9090).await?;
     }
-    let front: Service = stage.get("web-by-ziti").await?;
-    let front = front.spec.and_then(|spec| spec.cluster_ip);
-    front.context("the Service has no address")
+    stage.service_address("web-by-ziti").await
 }

@@ -123,10 +123,11 @@ impl Ziti {
     }
 
     /// Registers a router by hand and returns its id and its token, as an administrator of the
-    /// network does for somebody who has no credential.
-    pub(crate) async fn register(&self, name: &str) -> Result<(String, String)> {
+    /// network does for somebody who has no credential. `tunneler`: it may host and dial services.
+    pub(crate) async fn register(&self, name: &str, tunneler: bool) -> Result<(String, String)> {
         let router = NewEdgeRouter {
             name: name.to_owned(),
+            is_tunneler_enabled: tunneler,
             ..NewEdgeRouter::default()
         };
         let created = self.management.create_edge_router(&router).await;
