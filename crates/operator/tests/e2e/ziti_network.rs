@@ -50,17 +50,24 @@ impl Ziti {
         let management =
             ManagementClient::new(&[endpoint], &ca, Some(credential), &Options::default())
                 .context("making a management client")?;
-        Ok(Self {
+        let ziti = Self {
             namespace: namespace.to_owned(),
             controller,
             management,
-        })
+        };
+        ziti.until_it_answers().await?;
+        Ok(ziti)
     }
 
-    /// Brings its controller back, and waits until it answers here as well: the pod is ready some
-    /// moments before the Service leads to it.
+    /// Brings its controller back, and waits until it answers.
     pub(crate) async fn start(&self) -> Result<()> {
         self.controller.start().await?;
+        self.until_it_answers().await
+    }
+
+    /// Waits until its controller answers here as well: its pod is ready some moments before the
+    /// Service leads to it.
+    async fn until_it_answers(&self) -> Result<()> {
         kubernetes::poll("the controller to answer", PATIENCE, async || {
             Ok(self.management.version().await.ok())
         })
