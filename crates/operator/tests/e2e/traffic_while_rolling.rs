@@ -57,9 +57,8 @@ pub(crate) async fn shrink(stage: &Stage, service: &str, requests: &Requests<'_>
     let before = requests.mark().await?;
     stage.scale("host", 1).await?;
     stage.until_online("host", 1).await?;
-    let tally = requests.until_well(&before).await?;
     until_hosted_by(stage, service, 1).await?;
-    Ok(tally)
+    requests.until_well(&before).await
 }
 
 /// A service that both members of the set `host` host; returns its id.
