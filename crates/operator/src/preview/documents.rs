@@ -90,6 +90,10 @@ impl Documents {
                 let map: ConfigMap = typed(document, namespace)?;
                 self.put(&map)?;
             }
+            (group, "ZitiController") if group == ours => self.notes.push(format!(
+                "ZitiController {}: what would be done for controllers is not told here, and its ZitiNetwork is taken for one that is not there yet",
+                text(&document["metadata"]["name"])
+            )),
             _ => self.notes.push(format!(
                 "{kind} {} ({group}) is no object that the operator reads: left out",
                 text(&document["metadata"]["name"])
