@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, names};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
-use kube::ResourceExt;
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, names, reasons};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, Secret};
 use kube::api::DeleteParams;
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use testbed::kubernetes;
 use tokio::sync::oneshot;
@@ -16,8 +16,8 @@ use ziti::management::{
 use ziti::trust::CaBundle;
 
 use crate::forward::Forward;
-use crate::objects::truth;
-use crate::stage::{self, Stage, say};
+use crate::objects::{reason, truth};
+use crate::stage::{self, PATIENCE, Stage, say};
 
 /// How long a write is tried on all members: while another leads from now on, nobody takes one.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);
@@ -129,8 +129,8 @@ impl Network {
     }
 }
 
-/// A whole network in one apply: a controller and two routers. It goes by one delete, and comes back
-/// as the same network by one apply.
+/// A whole network in one apply: a controller and two routers. It goes by one delete, comes back as
+/// the same network by one apply, is not taken away from its routers, and ends with its namespace.
 #[test]
 fn a_whole_network_comes_by_one_apply_and_goes_by_one_delete() {
     stage::play_alone("network", async |stage| {
@@ -178,6 +178,36 @@ fn a_whole_network_comes_by_one_apply_and_goes_by_one_delete() {
         let found: ZitiNetwork = stage.get(CONTROLLER).await?;
         let now = found.status.and_then(|status| status.network_identity);
         ensure!(now == identity, "it is another network");
+
+        // Whoever deletes the controller alone takes it away from nobody, also where garbage
+        // collection begins with what belongs to it.
+        let pod: Pod = stage.get("ziti-controller-0").await?;
+        let foreground = DeleteParams::foreground();
+        stage
+            .delete::<ZitiController>(CONTROLLER, &foreground)
+            .await?;
+        stage
+            .until(CONTROLLER, "held", |object: &ZitiController| {
+                let conditions = object.status.iter().flat_map(|status| &status.conditions);
+                let conditions: Vec<_> = conditions.cloned().collect();
+                reason(&conditions, "Ready") == Some(reasons::IN_USE)
+            })
+            .await?;
+        let still: Pod = stage.get("ziti-controller-0").await?;
+        ensure!(still.uid() == pod.uid(), "its pod was replaced");
+        ensure!(
+            still.metadata.deletion_timestamp.is_none(),
+            "its pod is being deleted"
+        );
+        stage.until_online("edge", 2).await?;
+
+        // And the end of the namespace is the end of all of it.
+        let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+        let params = DeleteParams::default();
+        let deleted = namespaces.delete(&stage.namespace, &params).await;
+        deleted.context("deleting the namespace")?;
+        let gone = |object: Option<&Namespace>| object.is_none();
+        kubernetes::wait_for(namespaces, &stage.namespace, "gone", gone, PATIENCE).await?;
         Ok(())
     });
 }
