@@ -61,6 +61,20 @@ mod mended {
     }
 
     #[test]
+    fn an_identity_that_is_no_longer_used_goes_later_and_changes_nothing() {
+        let actions = vec![
+            Action::Flow(10),
+            Action::Hours(9600),
+            Action::Flow(19),
+            Action::Flow(37),
+        ];
+        play(&Script {
+            old_names_live: false,
+            ..script(1, actions)
+        });
+    }
+
+    #[test]
     fn a_member_that_was_removed_and_is_still_connected_is_no_member() {
         let actions = vec![Action::Flow(20), Action::Replicas(1)];
         play(&Script {

@@ -179,37 +179,45 @@ fn a_whole_network_comes_by_one_apply_and_goes_by_one_delete() {
         let now = found.status.and_then(|status| status.network_identity);
         ensure!(now == identity, "it is another network");
 
-        // Whoever deletes the controller alone takes it away from nobody, also where garbage
-        // collection begins with what belongs to it.
-        let pod: Pod = stage.get("ziti-controller-0").await?;
-        let foreground = DeleteParams::foreground();
-        stage
-            .delete::<ZitiController>(CONTROLLER, &foreground)
-            .await?;
-        stage
-            .until(CONTROLLER, "held", |object: &ZitiController| {
-                let conditions = object.status.iter().flat_map(|status| &status.conditions);
-                let conditions: Vec<_> = conditions.cloned().collect();
-                reason(&conditions, "Ready") == Some(reasons::IN_USE)
-            })
-            .await?;
-        let still: Pod = stage.get("ziti-controller-0").await?;
-        ensure!(still.uid() == pod.uid(), "its pod was replaced");
-        ensure!(
-            still.metadata.deletion_timestamp.is_none(),
-            "its pod is being deleted"
-        );
-        stage.until_online("edge", 2).await?;
-
-        // And the end of the namespace is the end of all of it.
-        let namespaces: Api<Namespace> = Api::all(stage.client.clone());
-        let params = DeleteParams::default();
-        let deleted = namespaces.delete(&stage.namespace, &params).await;
-        deleted.context("deleting the namespace")?;
-        let gone = |object: Option<&Namespace>| object.is_none();
-        kubernetes::wait_for(namespaces, &stage.namespace, "gone", gone, PATIENCE).await?;
-        Ok(())
+        Box::pin(held_for_its_routers(stage)).await?;
+        Box::pin(ends_with_its_namespace(stage)).await
     });
+}
+
+/// Whoever deletes the controller alone takes it away from nobody, also where garbage collection begins
+/// with what belongs to it.
+async fn held_for_its_routers(stage: &Stage) -> Result<()> {
+    let pod: Pod = stage.get("ziti-controller-0").await?;
+    let foreground = DeleteParams::foreground();
+    stage
+        .delete::<ZitiController>(CONTROLLER, &foreground)
+        .await?;
+    stage
+        .until(CONTROLLER, "held", |object: &ZitiController| {
+            let conditions = object.status.iter().flat_map(|status| &status.conditions);
+            let conditions: Vec<_> = conditions.cloned().collect();
+            reason(&conditions, "Ready") == Some(reasons::IN_USE)
+        })
+        .await?;
+    let still: Pod = stage.get("ziti-controller-0").await?;
+    ensure!(still.uid() == pod.uid(), "its pod was replaced");
+    ensure!(
+        still.metadata.deletion_timestamp.is_none(),
+        "its pod is being deleted"
+    );
+    stage.until_online("edge", 2).await?;
+    Ok(())
+}
+
+/// The end of the namespace is the end of all that is in it.
+async fn ends_with_its_namespace(stage: &Stage) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(stage.client.clone());
+    let params = DeleteParams::default();
+    let deleted = namespaces.delete(&stage.namespace, &params).await;
+    deleted.context("deleting the namespace")?;
+    let gone = |object: Option<&Namespace>| object.is_none();
+    kubernetes::wait_for(namespaces, &stage.namespace, "gone", gone, PATIENCE).await?;
+    Ok(())
 }
 
 /// Three members find together; one whose pod is killed while it leads is replaced by another, and

@@ -291,7 +291,12 @@ fn progress(facts: &Facts, members: &[Member], steps: &[Step], conditions: &mut 
     } else if count(up) < wished {
         let message = format!("{up} of {wished} members are in the cluster and ready");
         (Truth::True, reasons::MEMBERS_NOT_READY, message)
-    } else if !steps.is_empty() {
+    } else if steps
+        .iter()
+        .any(|step| !matches!(step, Step::DeleteIdentities(_)))
+    {
+        // What the operator no longer uses is taken away minutes later, and is no
+        // change of anything.
         let message = "a change is on its way".to_owned();
         (Truth::True, reasons::ROLLING_OUT, message)
     } else {
