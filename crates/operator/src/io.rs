@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, TypeMeta};
 use kube::{Resource, ResourceExt};
-use plan::set::extra::KINDS;
+use plan::set::extra::{KINDS, Kind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -217,4 +217,38 @@ where
             format!("{} {name}", K::kind(&())),
         )(error)),
     }
+}
+
+/// The same for an object of a kind that only some have.
+pub(crate) async fn delete_extra(
+    context: &Context,
+    namespace: &str,
+    kind: Kind,
+    name: &str,
+) -> Result<(), Error> {
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), namespace, &kind.resource());
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(error) if !is_not_found(&error) => {
+            let what = format!("{} {name}", kind.kind);
+            Err(Error::kubernetes("deleting", what)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the object, read by the watch, is what the API server has now: its
+/// wish and its deletion, not its status. Not so where it is gone.
+pub(crate) async fn is_current<K>(api: &Api<K>, object: &K) -> Result<bool, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let (kind, name) = (K::kind(&()), object.name_any());
+    let now = api
+        .get_metadata_opt(&name)
+        .await
+        .map_err(Error::kubernetes("reading", format!("{kind} {name}")))?;
+    Ok(now.is_some_and(|now| {
+        now.metadata.uid == object.meta().uid && now.metadata.generation == object.meta().generation
+    }))
 }

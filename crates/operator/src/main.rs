@@ -7,6 +7,7 @@
 
 mod adopt;
 mod cadence;
+mod claim;
 mod cli;
 mod cluster_dns;
 mod context;

@@ -2,23 +2,18 @@
 
 use super::observe::Observed;
 use super::{issue, network};
+use crate::claim::Claimant;
 use crate::context::Context;
 use crate::io;
 use crate::problem::Error;
-use api::{ZitiController, ZitiNetwork, names, reasons};
+use api::{ZitiController, ZitiNetwork, names};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::core::DynamicObject;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
 use plan::controller::Step;
-use plan::edge_router::Problem;
-use plan::set::extra::Kind;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
-use std::fmt::Debug;
 use tracing::info;
 
 const MANAGER: &str = names::FIELD_MANAGER_CONTROLLER;
@@ -34,6 +29,7 @@ pub(super) async fn apply(
     let name = object.name_any();
     let version = object.resource_version().unwrap_or_default();
     let path = io::path(object);
+    let ours = Claimant::new(context, object, names::LABEL_CONTROLLER, MANAGER);
     match step {
         Step::AddFinalizer => {
             let finalizers = io::with_finalizer(object, names::FINALIZER_CONTROLLER);
@@ -45,23 +41,23 @@ pub(super) async fn apply(
             info!(controller = path, "let go");
         }
         Step::ApplyService(service) => {
-            claim(context, object, service.as_ref(), &observed.services).await?;
+            ours.apply(service.as_ref(), &observed.services).await?;
         }
         Step::ApplyConfigMap(map) => {
-            claim(context, object, map.as_ref(), &observed.config_maps).await?;
+            ours.apply(map.as_ref(), &observed.config_maps).await?;
         }
         Step::ApplyStatefulSet(set) => {
             let known = observed.stateful_set.as_ref();
             let known = known.map(std::slice::from_ref).unwrap_or_default();
-            claim(context, object, set.as_ref(), known).await?;
+            ours.apply(set.as_ref(), known).await?;
             info!(controller = path, "applied the StatefulSet");
         }
         Step::ApplyNetwork(wanted) => {
             let known = observed.network.as_ref();
             let known = known.map(std::slice::from_ref).unwrap_or_default();
-            claim(context, object, wanted.as_ref(), known).await?;
+            ours.apply(wanted.as_ref(), known).await?;
         }
-        Step::ApplyExtra(kind, extra) => apply_extra(context, object, *kind, extra).await?,
+        Step::ApplyExtra(kind, extra) => ours.apply_extra(*kind, extra, &observed.extras).await?,
         Step::MakeRoot { trust_domain, life } => {
             issue::make_root(context, object, trust_domain, *life).await?;
         }
@@ -110,16 +106,7 @@ pub(super) async fn apply(
             io::delete::<ConfigMap>(context, &namespace, name, None).await?;
         }
         Step::DeleteExtra { kind, name } => {
-            let resource = kind.resource();
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(context.client.clone(), &namespace, &resource);
-            match api.delete(name, &DeleteParams::default()).await {
-                Err(error) if !io::is_not_found(&error) => {
-                    let what = format!("{} {name}", kind.kind);
-                    return Err(Error::kubernetes("deleting", what)(error));
-                }
-                _ => {}
-            }
+            io::delete_extra(context, &namespace, *kind, name).await?;
         }
         Step::DeleteClaim { name, uid } => {
             io::delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
@@ -137,85 +124,6 @@ fn age(observed: &Observed, member: &str) -> SignedDuration {
     made.map_or(SignedDuration::ZERO, |made| {
         Timestamp::now().duration_since(made.0)
     })
-}
-
-/// Apply an object as it was seen. Where it was not seen among ours, make sure
-/// first that it is not what somebody else made under that name.
-async fn claim<K>(
-    context: &Context,
-    owner: &ZitiController,
-    object: &K,
-    ours: &[K],
-) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + Serialize
-        + DeserializeOwned
-        + Debug,
-{
-    let namespace = owner.namespace().unwrap_or_default();
-    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
-    let name = object.name_any();
-    let known = ours.iter().find(|known| known.name_any() == name);
-    let mut version = known.and_then(ResourceExt::resource_version);
-    if known.is_none() {
-        let kind = K::kind(&());
-        let found = api.get_metadata_opt(&name).await;
-        let found = found.map_err(Error::kubernetes("reading", format!("{kind} {name}")))?;
-        if let Some(found) = found {
-            if found.labels().get(names::LABEL_CONTROLLER) != Some(&owner.name_any()) {
-                return Err(not_ours(&kind, &name).into());
-            }
-            version = found.resource_version();
-        }
-    }
-    let mut object = object.clone();
-    object.meta_mut().resource_version = version;
-    io::apply(&api, &object, MANAGER).await.map(drop)
-}
-
-async fn apply_extra(
-    context: &Context,
-    owner: &ZitiController,
-    kind: Kind,
-    object: &DynamicObject,
-) -> Result<(), Error> {
-    let resource = kind.resource();
-    let namespace = owner.namespace().unwrap_or_default();
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(context.client.clone(), &namespace, &resource);
-    let name = object.name_any();
-    let what = || format!("{} {namespace}/{name}", kind.kind);
-    let found = match api.get_metadata_opt(&name).await {
-        Err(error) if kind.optional && io::is_unknown_kind(&error) => {
-            let message = format!(
-                "this cluster has no {} ({}/{}): install it, or choose another expose type",
-                kind.kind, kind.group, kind.version
-            );
-            return Err(Problem::new(reasons::INVALID_SPEC, message).into());
-        }
-        found => found.map_err(Error::kubernetes("reading", what()))?,
-    };
-    let mut object = object.clone();
-    if let Some(found) = found {
-        if found.labels().get(names::LABEL_CONTROLLER) != Some(&owner.name_any()) {
-            return Err(not_ours(kind.kind, &name).into());
-        }
-        object.metadata.resource_version = found.resource_version();
-    }
-    let params = PatchParams::apply(MANAGER).force();
-    api.patch(&name, &params, &Patch::Apply(&object))
-        .await
-        .map_err(Error::kubernetes("applying", what()))?;
-    Ok(())
-}
-
-fn not_ours(kind: &str, name: &str) -> Problem {
-    let message = format!(
-        "{kind} {name} exists and is not this ZitiController's: delete or rename it, or rename the ZitiController"
-    );
-    Problem::new(reasons::SOURCE_INVALID, message)
 }
 
 async fn end_network(context: &Context, namespace: &str, name: &str) -> Result<(), Error> {

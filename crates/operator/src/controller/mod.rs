@@ -39,7 +39,7 @@ pub(crate) async fn reconcile(
 
     // Observe: reads, live; then what the cluster says of itself.
     let observed = Box::pin(observe::observe(&context, &object)).await?;
-    if !observe::is_current(&api, &object).await? {
+    if !io::is_current(&api, &object).await? {
         return Ok(Action::requeue(STALE));
     }
 

@@ -68,25 +68,6 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
     Ok(observed)
 }
 
-/// Whether the object, read by the watch, is what the API server has now.
-pub(super) async fn is_current(
-    api: &Api<ZitiController>,
-    object: &ZitiController,
-) -> Result<bool, Error> {
-    let name = object.name_any();
-    let now = api
-        .get_metadata_opt(&name)
-        .await
-        .map_err(Error::kubernetes(
-            "reading",
-            format!("ZitiController {name}"),
-        ))?;
-    Ok(now.is_some_and(|now| {
-        now.metadata.uid == object.metadata.uid
-            && now.metadata.generation == object.metadata.generation
-    }))
-}
-
 async fn network(
     context: &Context,
     namespace: &str,

@@ -1,6 +1,7 @@
 //! Carries out the planner's steps. It chooses nothing.
 
 use super::observe::Observed;
+use crate::claim::Claimant;
 use crate::context::Context;
 use crate::io;
 use crate::problem::Error;
@@ -8,16 +9,12 @@ use api::{EdgeRouter, ZitiRouter, names, reasons};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::core::DynamicObject;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
 use plan::edge_router::Problem;
-use plan::set::{Step, TokenValue, TokenWrite, extra, render};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use plan::set::{Step, TokenValue, TokenWrite, render};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use tracing::info;
 
 const MANAGER: &str = names::FIELD_MANAGER_ROUTER;
@@ -35,6 +32,7 @@ pub(super) async fn apply(
         object.resource_version().unwrap_or_default(),
     );
     let path = io::path(object);
+    let ours = Claimant::new(context, object, names::LABEL_SET, MANAGER);
     match step {
         Step::AddFinalizer => {
             let finalizers = io::with_finalizer(object, names::FINALIZER_ROUTER);
@@ -46,20 +44,18 @@ pub(super) async fn apply(
             info!(router = path, "let go");
         }
         Step::ApplyService(service) => {
-            claim(context, object, service.as_ref(), &observed.services).await?;
+            ours.apply(service.as_ref(), &observed.services).await?;
         }
         Step::ApplyConfigMap(map) => {
-            claim(context, object, map.as_ref(), &observed.config_maps).await?;
+            ours.apply(map.as_ref(), &observed.config_maps).await?;
         }
         Step::ApplyEdgeRouter(er) => {
-            claim(context, object, er.as_ref(), &observed.edge_routers).await?;
+            ours.apply(er.as_ref(), &observed.edge_routers).await?;
         }
         Step::ApplyStatefulSet(set) => {
             let named = |before: &&StatefulSet| before.metadata.name == set.metadata.name;
             let before = observed.stateful_sets.iter().find(named);
-            claim(
-                context,
-                object,
+            ours.apply(
                 set.as_ref(),
                 before.map(std::slice::from_ref).unwrap_or_default(),
             )
@@ -114,19 +110,10 @@ pub(super) async fn apply(
             io::delete::<ConfigMap>(context, &namespace, name, None).await?;
         }
         Step::ApplyExtra(kind, extra) => {
-            apply_extra(context, object, observed, *kind, extra).await?;
+            ours.apply_extra(*kind, extra, &observed.extras).await?;
         }
         Step::DeleteExtra { kind, name } => {
-            let resource = kind.resource();
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(context.client.clone(), &namespace, &resource);
-            match api.delete(name, &DeleteParams::default()).await {
-                Err(error) if !io::is_not_found(&error) => {
-                    let what = format!("{} {name}", kind.kind);
-                    return Err(Error::kubernetes("deleting", what)(error));
-                }
-                _ => {}
-            }
+            io::delete_extra(context, &namespace, *kind, name).await?;
         }
         Step::DeleteClaim { name, uid } => {
             io::delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
@@ -150,100 +137,6 @@ pub(super) async fn apply(
     Ok(())
 }
 
-/// Apply an object as it was seen: where somebody changed it meanwhile, the
-/// write is refused. (While `--cascade=orphan` lets it go, it must not be made
-/// ours again.) Where it was not seen among ours, make sure first that it is
-/// not what somebody else made under that name.
-async fn claim<K>(context: &Context, owner: &ZitiRouter, object: &K, ours: &[K]) -> Result<K, Error>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + Serialize
-        + DeserializeOwned
-        + Debug,
-{
-    let namespace = owner.namespace().unwrap_or_default();
-    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
-    let name = object.name_any();
-    let known = ours.iter().find(|known| known.name_any() == name);
-    let mut version = known.and_then(ResourceExt::resource_version);
-    if known.is_none() {
-        let kind = K::kind(&());
-        let found = api
-            .get_metadata_opt(&name)
-            .await
-            .map_err(Error::kubernetes("reading", format!("{kind} {name}")))?;
-        if let Some(found) = found {
-            if found.labels().get(names::LABEL_SET) != Some(&owner.name_any()) {
-                return Err(not_ours(&kind, &name).into());
-            }
-            version = found.resource_version();
-        }
-    }
-    let mut object = object.clone();
-    object.meta_mut().resource_version = version;
-    io::apply(&api, &object, MANAGER).await
-}
-
-/// Apply an object of a kind that only some sets have; see [`claim`].
-async fn apply_extra(
-    context: &Context,
-    owner: &ZitiRouter,
-    observed: &Observed,
-    kind: extra::Kind,
-    object: &DynamicObject,
-) -> Result<(), Error> {
-    let resource = kind.resource();
-    let namespace = owner.namespace().unwrap_or_default();
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(context.client.clone(), &namespace, &resource);
-    let name = object.name_any();
-    let what = || format!("{} {namespace}/{name}", kind.kind);
-    let is_same =
-        |known: &&DynamicObject| extra::Kind::of(known) == Some(kind) && known.name_any() == name;
-    let mut version = observed
-        .extras
-        .iter()
-        .find(is_same)
-        .and_then(ResourceExt::resource_version);
-    if version.is_none() {
-        let found = match api.get_metadata_opt(&name).await {
-            Err(error) if kind.optional && io::is_unknown_kind(&error) => {
-                return Err(unknown_kind(kind).into());
-            }
-            found => found.map_err(Error::kubernetes("reading", what()))?,
-        };
-        if let Some(found) = found {
-            if found.labels().get(names::LABEL_SET) != Some(&owner.name_any()) {
-                return Err(not_ours(kind.kind, &name).into());
-            }
-            version = found.resource_version();
-        }
-    }
-    let mut object = object.clone();
-    object.metadata.resource_version = version;
-    let params = PatchParams::apply(MANAGER).force();
-    api.patch(&name, &params, &Patch::Apply(&object))
-        .await
-        .map_err(Error::kubernetes("applying", what()))?;
-    Ok(())
-}
-
-fn unknown_kind(kind: extra::Kind) -> Problem {
-    let message = format!(
-        "this cluster has no {} ({}/{}): install it, or choose another expose type",
-        kind.kind, kind.group, kind.version
-    );
-    Problem::new(reasons::INVALID_SPEC, message)
-}
-
-fn not_ours(kind: &str, name: &str) -> Problem {
-    let message = format!(
-        "{kind} {name} exists and is not this ZitiRouter's: delete or rename it, or rename the ZitiRouter"
-    );
-    Problem::new(reasons::SOURCE_INVALID, message)
-}
-
 /// The tokens written in the object, copied into a Secret, so that no other
 /// object repeats them.
 async fn copy_provided(context: &Context, object: &ZitiRouter) -> Result<(), Error> {
@@ -257,7 +150,9 @@ async fn copy_provided(context: &Context, object: &ZitiRouter) -> Result<(), Err
         data: Some(data),
         ..Secret::default()
     };
-    claim(context, object, &secret, &[]).await?;
+    Claimant::new(context, object, names::LABEL_SET, MANAGER)
+        .apply(&secret, &[])
+        .await?;
     let note = "tokens are written in this object and stay in its history: use tokensSecretRef to keep them out of it";
     context
         .events

@@ -37,7 +37,7 @@ pub(crate) async fn reconcile(
     // Last, whether the object is still the one at hand: what its deletion did
     // to the others (`--cascade=orphan` takes the owner off them) must not be
     // seen before the deletion itself.
-    if !observe::is_current(&api, &object).await? {
+    if !io::is_current(&api, &object).await? {
         return Ok(Action::requeue(STALE));
     }
 

@@ -84,20 +84,6 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
     })
 }
 
-/// Whether the object, read by the watch, is what the API server has now: its
-/// wish and its deletion, not its status. Not so where it is gone.
-pub(super) async fn is_current(api: &Api<ZitiRouter>, object: &ZitiRouter) -> Result<bool, Error> {
-    let name = object.name_any();
-    let now = api
-        .get_metadata_opt(&name)
-        .await
-        .map_err(Error::kubernetes("reading", format!("ZitiRouter {name}")))?;
-    Ok(now.is_some_and(|now| {
-        now.metadata.uid == object.metadata.uid
-            && now.metadata.generation == object.metadata.generation
-    }))
-}
-
 impl Observed {
     /// The same without the texts of tokens.
     pub(super) fn facts<'a>(
