@@ -6,12 +6,11 @@ use super::render::{self, name_of};
 use super::workload;
 use super::{Admin, Facts, Plan, Root, RootFacts, Step, network, pki, status, teardown, validate};
 use crate::set::applied::is_applied;
-use crate::set::extra::Kind;
+use crate::set::extra;
 use crate::set::member::is_observed;
 use api::router::RetentionPolicy;
 use api::{names, reasons};
 use kube::ResourceExt;
-use kube::core::DynamicObject;
 
 /// Decide for a ZitiController.
 pub fn plan(facts: &Facts) -> Plan {
@@ -166,18 +165,8 @@ fn bootstrap(facts: &Facts, steps: &mut Vec<Step>) {
 
 fn extras(facts: &Facts, steps: &mut Vec<Step>) {
     let wanted = render::extras(facts.object);
-    for object in &wanted {
-        let mut actual = facts.extras.iter().filter(|actual| same(object, actual));
-        if let Some(kind) = Kind::of(object)
-            && !actual.any(|actual| is_applied(object, actual))
-        {
-            steps.push(Step::ApplyExtra(kind, Box::new(object.clone())));
-        }
-    }
-}
-
-fn same(one: &DynamicObject, other: &DynamicObject) -> bool {
-    Kind::of(one) == Kind::of(other) && one.name_any() == other.name_any()
+    let amiss = extra::amiss(&wanted, &facts.extras);
+    steps.extend(amiss.map(|(kind, object)| Step::ApplyExtra(kind, Box::new(object.clone()))));
 }
 
 fn the_workload(facts: &Facts, members: &[Member], map: &str, steps: &mut Vec<Step>) {
@@ -239,20 +228,8 @@ fn remove(facts: &Facts, members: &[Member], map: &str, steps: &mut Vec<Step>) {
         }
     }
     let extras = render::extras(facts.object);
-    for extra in &facts.extras {
-        let wanted = extras.iter().any(|object| same(object, extra));
-        let going = extra.metadata.deletion_timestamp.is_some();
-        if let Some(kind) = Kind::of(extra)
-            && !wanted
-            && !going
-            && crate::set::applied::is_stamped(&extra.metadata)
-        {
-            steps.push(Step::DeleteExtra {
-                kind,
-                name: extra.name_any(),
-            });
-        }
-    }
+    let surplus = extra::surplus(facts.extras.iter(), &extras);
+    steps.extend(surplus.map(|(kind, name)| Step::DeleteExtra { kind, name }));
     let outdated = members.iter().any(|member| member.outdated().is_some());
     let prefix = render::config_prefix(facts.object);
     for old in facts.config_maps.iter().filter(|_| !outdated) {

@@ -8,9 +8,11 @@ use super::config::{CONFIG_FILE, DATA_DIR, PKI_DIR, files};
 use super::render::{labels, metadata, name_of, selector};
 use super::{Facts, PORT};
 use crate::set::applied::{hash, stamp};
-use crate::set::pod::{ROUTER_USER, mount, restricted};
+use crate::set::pod::{mount, restricted, unprivileged};
 use crate::set::pod_options::dress_with;
-use crate::set::sidecar::{AGENT, SIDECAR_CONTAINER, SIDECAR_PORT};
+use crate::set::sidecar::{
+    AGENT, SIDECAR_CONTAINER, SIDECAR_PORT, http, probe, resources, sidecar_port,
+};
 use api::{ZitiController, names};
 use k8s_openapi::api::apps::v1::{
     StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec,
@@ -19,9 +21,8 @@ use k8s_openapi::api::apps::v1::{
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
     ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler, ObjectFieldSelector,
-    PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSecurityContext, PodSpec, PodTemplateSpec,
-    Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource, Volume, VolumeMount,
-    VolumeResourceRequirements,
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, PodSpec, PodTemplateSpec, SecretVolumeSource,
+    Volume, VolumeMount, VolumeResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -142,18 +143,7 @@ fn template(
             termination_grace_period_seconds: Some(HANDOVER + ENDING),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            security_context: Some(PodSecurityContext {
-                run_as_non_root: Some(true),
-                run_as_user: Some(ROUTER_USER),
-                run_as_group: Some(ROUTER_USER),
-                fs_group: Some(ROUTER_USER),
-                fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-                seccomp_profile: Some(SeccompProfile {
-                    type_: "RuntimeDefault".to_owned(),
-                    localhost_profile: None,
-                }),
-                ..PodSecurityContext::default()
-            }),
+            security_context: Some(unprivileged()),
             volumes: Some(volumes(object, config_map)),
             ..PodSpec::default()
         }),
@@ -290,7 +280,6 @@ fn sidecar(image: &str) -> Container {
         "--drain-seconds".to_owned(),
         HANDOVER.to_string(),
     ];
-    let quantity = |text: &str| Quantity(text.to_owned());
     let hook = [AGENT, "drain", "--controller-tmp", CONTROLLER_TMP].map(str::to_owned);
     Container {
         name: SIDECAR_CONTAINER.to_owned(),
@@ -308,23 +297,8 @@ fn sidecar(image: &str) -> Container {
             }),
             ..Lifecycle::default()
         }),
-        ports: Some(vec![ContainerPort {
-            name: Some("sidecar".to_owned()),
-            container_port: i32::from(SIDECAR_PORT),
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
-        resources: Some(ResourceRequirements {
-            requests: Some(
-                [
-                    ("cpu".to_owned(), quantity("5m")),
-                    ("memory".to_owned(), quantity("8Mi")),
-                ]
-                .into(),
-            ),
-            limits: Some([("memory".to_owned(), quantity("32Mi"))].into()),
-            claims: None,
-        }),
+        ports: Some(vec![sidecar_port()]),
+        resources: Some(resources()),
         security_context: Some(restricted()),
         // It sees a leader and is connected to it: neither the port nor any of
         // Ziti's own answers tells that.
@@ -347,24 +321,6 @@ fn data() -> VolumeMount {
     VolumeMount {
         sub_path: Some("data".to_owned()),
         ..mount("data", DATA_DIR)
-    }
-}
-
-fn probe(http_get: HTTPGetAction) -> Probe {
-    Probe {
-        http_get: Some(http_get),
-        period_seconds: Some(2),
-        timeout_seconds: Some(2),
-        failure_threshold: Some(3),
-        ..Probe::default()
-    }
-}
-
-fn http(path: &str) -> HTTPGetAction {
-    HTTPGetAction {
-        path: Some(path.to_owned()),
-        port: IntOrString::Int(i32::from(SIDECAR_PORT)),
-        ..HTTPGetAction::default()
     }
 }
 

@@ -100,16 +100,39 @@ pub(super) fn wanted(facts: &Facts, members: &[Member]) -> Vec<DynamicObject> {
 /// Bring them in line; those of members are removed later, see [`remove_routes`].
 pub(super) fn plan(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
     let wanted = wanted(facts, members);
-    for object in &wanted {
-        let mut actual = facts.extras.iter().filter(|actual| same(object, actual));
-        if let Some(kind) = Kind::of(object)
-            && !actual.any(|actual| is_applied(object, actual))
-        {
-            steps.push(Step::ApplyExtra(kind, Box::new(object.clone())));
-        }
-    }
+    let amiss = amiss(&wanted, &facts.extras);
+    steps.extend(amiss.map(|(kind, object)| Step::ApplyExtra(kind, Box::new(object.clone()))));
     let of_set = facts.extras.iter().filter(|actual| !of_member(actual));
     remove(of_set, &wanted, steps);
+}
+
+/// Those that are not there as they are wanted.
+pub(crate) fn amiss<'a>(
+    wanted: &'a [DynamicObject],
+    actual: &'a [DynamicObject],
+) -> impl Iterator<Item = (Kind, &'a DynamicObject)> {
+    wanted.iter().filter_map(|object| {
+        let mut like = actual.iter().filter(|actual| same(object, actual));
+        let applied = like.any(|actual| is_applied(object, actual));
+        Kind::of(object)
+            .filter(|_| !applied)
+            .map(|kind| (kind, object))
+    })
+}
+
+/// Those that we made and that are wanted no more.
+pub(crate) fn surplus<'a>(
+    actual: impl Iterator<Item = &'a DynamicObject>,
+    wanted: &[DynamicObject],
+) -> impl Iterator<Item = (Kind, String)> {
+    actual.filter_map(|actual| {
+        let going = actual.metadata.deletion_timestamp.is_some();
+        let is_wanted = wanted.iter().any(|object| same(object, actual));
+        let gone = !going && is_stamped(&actual.metadata) && !is_wanted;
+        Kind::of(actual)
+            .filter(|_| gone)
+            .map(|kind| (kind, actual.name_any()))
+    })
 }
 
 /// Remove what exposes members no more. Until a change of exposure has been
@@ -132,17 +155,6 @@ fn remove<'a>(
     wanted: &[DynamicObject],
     steps: &mut Vec<Step>,
 ) {
-    for actual in extras {
-        let going = actual.metadata.deletion_timestamp.is_some();
-        if let Some(kind) = Kind::of(actual)
-            && !going
-            && is_stamped(&actual.metadata)
-            && !wanted.iter().any(|object| same(object, actual))
-        {
-            steps.push(Step::DeleteExtra {
-                kind,
-                name: actual.name_any(),
-            });
-        }
-    }
+    let surplus = surplus(extras, wanted);
+    steps.extend(surplus.map(|(kind, name)| Step::DeleteExtra { kind, name }));
 }

@@ -64,18 +64,7 @@ pub(super) fn pod_template(
             // A router asks nothing of the Kubernetes API.
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            security_context: Some(PodSecurityContext {
-                run_as_non_root: Some(true),
-                run_as_user: Some(ROUTER_USER),
-                run_as_group: Some(ROUTER_USER),
-                fs_group: Some(ROUTER_USER),
-                fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-                seccomp_profile: Some(SeccompProfile {
-                    type_: "RuntimeDefault".to_owned(),
-                    localhost_profile: None,
-                }),
-                ..PodSecurityContext::default()
-            }),
+            security_context: Some(unprivileged()),
             volumes: Some(vec![
                 Volume {
                     config_map: Some(ConfigMapVolumeSource {
@@ -146,6 +135,23 @@ pub(super) fn environment(object: &ZitiRouter, own: Option<&Member>) -> Vec<EnvV
         }
     }
     variables
+}
+
+/// A pod whose processes are the stock images' user, as restricted Pod Security
+/// wants it.
+pub(crate) fn unprivileged() -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(ROUTER_USER),
+        run_as_group: Some(ROUTER_USER),
+        fs_group: Some(ROUTER_USER),
+        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            localhost_profile: None,
+        }),
+        ..PodSecurityContext::default()
+    }
 }
 
 pub(crate) fn restricted() -> SecurityContext {

@@ -45,7 +45,6 @@ pub(super) fn sidecar_container(object: &ZitiRouter, image: &str) -> Container {
         "--drain-seconds".to_owned(),
         drain.to_string(),
     ];
-    let quantity = |text: &str| Quantity(text.to_owned());
     Container {
         name: SIDECAR_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
@@ -65,25 +64,8 @@ pub(super) fn sidecar_container(object: &ZitiRouter, image: &str) -> Container {
                 ..LifecycleHandler::default()
             },
         ),
-        ports: Some(vec![ContainerPort {
-            name: Some("sidecar".to_owned()),
-            container_port: i32::from(SIDECAR_PORT),
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
-        // It takes less than 8 MiB, and its hook is a second process for a
-        // while.
-        resources: Some(ResourceRequirements {
-            requests: Some(
-                [
-                    ("cpu".to_owned(), quantity("5m")),
-                    ("memory".to_owned(), quantity("8Mi")),
-                ]
-                .into(),
-            ),
-            limits: Some([("memory".to_owned(), quantity("32Mi"))].into()),
-            claims: None,
-        }),
+        ports: Some(vec![sidecar_port()]),
+        resources: Some(resources()),
         security_context: Some(restricted()),
         // The identity is not among them: it needs none.
         volume_mounts: Some(vec![mount("tmp", ROUTER_TMP)]),
@@ -95,12 +77,43 @@ pub(super) fn sidecar_container(object: &ZitiRouter, image: &str) -> Container {
 /// purpose: a controller that is away must not unpublish routers that still
 /// forward.
 pub(super) fn readiness() -> Probe {
+    probe(http("/ready"))
+}
+
+/// A readiness probe by HTTP.
+pub(crate) fn probe(http_get: HTTPGetAction) -> Probe {
     Probe {
-        http_get: Some(http("/ready")),
+        http_get: Some(http_get),
         period_seconds: Some(2),
         timeout_seconds: Some(2),
         failure_threshold: Some(3),
         ..Probe::default()
+    }
+}
+
+/// The port at which the kubelet asks any sidecar.
+pub(crate) fn sidecar_port() -> ContainerPort {
+    ContainerPort {
+        name: Some("sidecar".to_owned()),
+        container_port: i32::from(SIDECAR_PORT),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+/// Any sidecar takes less than 8 MiB, and its hook is a second process for a while.
+pub(crate) fn resources() -> ResourceRequirements {
+    let quantity = |text: &str| Quantity(text.to_owned());
+    ResourceRequirements {
+        requests: Some(
+            [
+                ("cpu".to_owned(), quantity("5m")),
+                ("memory".to_owned(), quantity("8Mi")),
+            ]
+            .into(),
+        ),
+        limits: Some([("memory".to_owned(), quantity("32Mi"))].into()),
+        claims: None,
     }
 }
 
@@ -127,7 +140,7 @@ fn hook(object: &ZitiRouter, pre_stop: LifecycleHandler) -> Option<Lifecycle> {
     })
 }
 
-fn http(path: &str) -> HTTPGetAction {
+pub(crate) fn http(path: &str) -> HTTPGetAction {
     HTTPGetAction {
         path: Some(path.to_owned()),
         port: IntOrString::Int(i32::from(SIDECAR_PORT)),
