@@ -9,7 +9,8 @@
 //! root              CN=<trust domain> root, URI spiffe://<trust domain>
 //! ├─ signer         CN=<member> signer, signs nothing but leaves (path length 0)
 //! │  └─ …           what routers and identities are given when they enroll at this member
-//! └─ controller     CN=<member>, URI spiffe://<trust domain>/controller/<member>
+//! ├─ controller     CN=<member>, URI spiffe://<trust domain>/controller/<member>
+//! └─ backup         CN=backup, URI spiffe://<trust domain>/backup, a client of the members' sidecars alone
 //! ```
 //!
 //! Which file of a controller's configuration holds what (seen to be accepted by 1.6.0 and 2.1):
@@ -244,6 +245,27 @@ impl Authority {
         Ok((cert_pem, key))
     }
 
+    /// The certificate with which a backup asks the members' sidecars for the database, and its new
+    /// key. Ziti knows nobody of that name.
+    pub fn backup_certificate(
+        &self,
+        trust_domain: &str,
+        validity: Validity,
+    ) -> Result<(String, Key), AuthorityError> {
+        const NAME: &str = "backup";
+        let mut params = params(NAME, validity)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let sans = Sans {
+            uris: vec![backup_uri(trust_domain)?],
+            ..Sans::default()
+        };
+        params.subject_alt_names = sans.names()?;
+        let key = Key::generate()?;
+        let cert_pem = self.sign(&params, &key, NAME)?;
+        Ok((cert_pem, key))
+    }
+
     fn self_signed(
         params: &CertificateParams,
         key: Key,
@@ -301,6 +323,11 @@ fn params(common_name: &str, validity: Validity) -> Result<CertificateParams, Au
 
 fn signing() -> Vec<KeyUsagePurpose> {
     vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign]
+}
+
+/// The URI in the certificate of [`Authority::backup_certificate`].
+pub fn backup_uri(trust_domain: &str) -> Result<String, AuthorityError> {
+    Ok(format!("{}/backup", spiffe(trust_domain)?))
 }
 
 /// `spiffe://<trust domain>`.

@@ -12,6 +12,7 @@
 //! | [`authority`] | the certificates of a network of controllers |
 //! | [`pki`] | keys, signing requests, and what a certificate says |
 //! | [`random`] | passwords |
+//! | [`backup`] | the encryption of a network's backups, and its keys on their way out of one |
 //! | [`enroll`] | redeem a one-time token for an identity |
 //! | [`extend`] | new certificates for a router that has an identity |
 //! | [`management`] | read and change the network through the Edge Management API |
@@ -22,6 +23,7 @@
 //! caller handed over: there are no default roots and no trust on first use.
 
 pub mod authority;
+pub mod backup;
 pub mod enroll;
 pub mod events;
 pub mod extend;

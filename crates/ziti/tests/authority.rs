@@ -15,7 +15,7 @@ use common::{
 use testbed::ziti::config::Storage;
 use testbed::ziti::{ControllerOptions, LocalController, LocalRouter, RouterOptions};
 use ziti::Timestamp;
-use ziti::authority::{Authority, AuthorityError, Validity};
+use ziti::authority::{Authority, AuthorityError, Validity, backup_uri};
 use ziti::enroll::enroll_router;
 use ziti::management::EdgeRouterEntity;
 use ziti::pki::{CertificateFacts, Key, Sans};
@@ -144,6 +144,23 @@ fn openssl_verifies_every_chain_for_both_uses_while_all_of_it_is_valid_and_no_lo
     let (chain, leaf) = (files.put("chain.crt", &chain), files.put("deep.crt", &leaf));
     let deep = verified(&root_file, Some(&chain), &leaf, "sslserver", 20);
     assert!(deep.unwrap_err().contains("path length"));
+}
+
+#[test]
+fn a_backup_has_the_certificate_of_a_client_and_of_nothing_else() {
+    let files = Files::new();
+    let root = Authority::root(TRUST_DOMAIN, days(0, 100)).unwrap();
+    let (pem, key) = root.backup_certificate(TRUST_DOMAIN, days(0, 10)).unwrap();
+    let facts = CertificateFacts::from_pem(&pem).unwrap();
+    assert_eq!(facts.uris, [format!("spiffe://{TRUST_DOMAIN}/backup")]);
+    assert_eq!(facts.uris, [backup_uri(TRUST_DOMAIN).unwrap()]);
+    assert!(facts.dns.is_empty() && facts.ips.is_empty() && !facts.is_ca);
+    assert!(key.belongs_to(&pem).unwrap());
+    let root = files.put("root.crt", root.cert_pem());
+    let leaf = files.put("backup.crt", &pem);
+    assert_eq!(verified(&root, None, &leaf, "sslclient", 5), Ok(()));
+    let served = verified(&root, None, &leaf, "sslserver", 5);
+    assert!(served.unwrap_err().contains("certificate purpose"));
 }
 
 #[test]
