@@ -311,8 +311,8 @@ mod tests {
         later.format = 2;
         let later = pack(Vec::new(), &later, &files(), DB).unwrap();
         for (file, why) in [
-            (&file[..file.len() / 2], "unexpected EOF"),
-            (&file[..2048], "unexpected EOF"),
+            (&file[..file.len() / 2], "its database is not the one"),
+            (&file[..2048], "no ctrl.db"),
             (&[], "no manifest.json"),
             (b"hello".as_slice(), "failed to read entire block"),
             (&changed, "its database is not the one"),

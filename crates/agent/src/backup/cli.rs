@@ -18,28 +18,36 @@ pub struct SeriesArgs {
     pub name: String,
 }
 
-/// Where backups are. The credentials of a bucket are taken from the environment, as AWS names it.
+/// One of both.
 #[derive(Debug, Args)]
-#[group(id = "place", required = true, multiple = false, args = ["volume", "bucket"])]
-pub struct PlaceArgs {
+#[group(required = true, multiple = false)]
+pub struct WhereArgs {
     /// The directory of the backups.
     #[arg(long, value_name = "DIR")]
-    pub volume: Option<PathBuf>,
+    volume: Option<PathBuf>,
     /// The bucket of the backups.
     #[arg(long, value_name = "NAME")]
-    pub bucket: Option<String>,
+    bucket: Option<String>,
+}
+
+/// Where backups are, and where it is said how it ended. The credentials of a bucket are taken from the
+/// environment, as AWS names it.
+#[derive(Debug, Args)]
+pub struct PlaceArgs {
+    #[command(flatten)]
+    place: WhereArgs,
     /// Below which path of the bucket.
     #[arg(long, value_name = "PATH", requires = "bucket")]
-    pub prefix: Option<String>,
+    prefix: Option<String>,
     /// The region of the bucket; `us-east-1` where neither this nor the environment says it.
     #[arg(long, value_name = "REGION", requires = "bucket")]
-    pub region: Option<String>,
+    region: Option<String>,
     /// The server, where it is not AWS: `https://host[:port]`.
     #[arg(long, value_name = "URL", requires = "bucket")]
-    pub endpoint: Option<String>,
+    endpoint: Option<String>,
     /// CA bundle (PEM) of the server, in place of the public authorities.
     #[arg(long, value_name = "FILE", requires = "bucket")]
-    pub ca: Option<PathBuf>,
+    ca: Option<PathBuf>,
     /// Where the report goes, besides the log.
     #[arg(long, value_name = "FILE", default_value = "/dev/termination-log")]
     pub termination_log: PathBuf,
@@ -135,7 +143,7 @@ impl From<&SeriesArgs> for Series {
 
 impl PlaceArgs {
     fn place(&self) -> Place {
-        match (&self.volume, &self.bucket) {
+        match (&self.place.volume, &self.place.bucket) {
             (_, Some(name)) => Place::Bucket(Bucket {
                 name: name.clone(),
                 prefix: self.prefix.clone().unwrap_or_default(),

@@ -238,16 +238,7 @@ impl HttpConnector for Connector {
 fn failure(act: &str, place: &str, error: &(dyn Error + 'static)) -> Failure {
     let text = chain(error);
     let (code, said) = (element(&text, "Code"), element(&text, "Message"));
-    let reason = match code {
-        // The last two are of a bucket in another region.
-        Some(
-            "NoSuchBucket"
-            | "InvalidBucketName"
-            | "PermanentRedirect"
-            | "AuthorizationHeaderMalformed",
-        ) => Reason::Misconfigured,
-        _ => reason(error),
-    };
+    let reason = code.map_or_else(|| reason_of(error), meaning);
     let why = match (code, said) {
         (Some(code), Some(said)) => format!("{said} ({code})"),
         (Some(code), None) => code.to_owned(),
@@ -262,7 +253,26 @@ fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     rest.split_once(&format!("</{name}>")).map(|(text, _)| text)
 }
 
-fn reason(error: &(dyn Error + 'static)) -> Reason {
+/// What a server of S3 means by a code. The library tells them apart for some requests only.
+fn meaning(code: &str) -> Reason {
+    match code {
+        "AccessDenied"
+        | "AllAccessDisabled"
+        | "ExpiredToken"
+        | "InvalidAccessKeyId"
+        | "InvalidToken"
+        | "RequestTimeTooSkewed"
+        | "SignatureDoesNotMatch" => Reason::AccessDenied,
+        "InternalError" | "OperationAborted" | "ServiceUnavailable" | "SlowDown" => {
+            Reason::Unreachable
+        }
+        "QuotaExceeded" => Reason::NoSpace,
+        // No such bucket, or in another region; the rest is of the one server or the other.
+        _ => Reason::Misconfigured,
+    }
+}
+
+fn reason_of(error: &(dyn Error + 'static)) -> Reason {
     use object_store::Error as Stored;
     let mut next = Some(error);
     while let Some(current) = next {
@@ -285,11 +295,8 @@ fn reason(error: &(dyn Error + 'static)) -> Reason {
             _ => {}
         }
         // `io::Error` hides what it wraps from `source`.
-        let wrapped = io.and_then(|io| io.get_ref());
-        next = match wrapped {
-            Some(wrapped) => Some(wrapped),
-            None => current.source(),
-        };
+        let wrapped = io.and_then(|io| io.get_ref()).map(|inner| inner as _);
+        next = wrapped.or_else(|| current.source());
     }
     Reason::Unreachable
 }
