@@ -238,7 +238,12 @@ impl HttpConnector for Connector {
 fn failure(act: &str, place: &str, error: &(dyn Error + 'static)) -> Failure {
     let text = chain(error);
     let (code, said) = (element(&text, "Code"), element(&text, "Message"));
-    let reason = code.map_or_else(|| reason_of(error), meaning);
+    let reason = match code {
+        Some(code) => meaning(code),
+        // From somebody between, who does not speak S3.
+        None if text.contains("403 Forbidden") => Reason::AccessDenied,
+        None => reason_of(error),
+    };
     let why = match (code, said) {
         (Some(code), Some(said)) => format!("{said} ({code})"),
         (Some(code), None) => code.to_owned(),
