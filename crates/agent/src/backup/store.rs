@@ -19,6 +19,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::io::AsyncWriteExt;
+use tracing::{info, warn};
 
 use super::members::chain;
 use super::report::{Failure, Reason};
@@ -69,6 +70,28 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// Deletes what a run that was killed left of files that are `ours`. A file that is being written is
+    /// called `<name>#<number>` on a volume, and is no file of the list. (What is left of an upload is for
+    /// the bucket's own rules to delete: whoever may write a backup may not always list uploads.)
+    pub(super) fn sweep(place: &Place, ours: impl Fn(&str) -> bool) {
+        let Place::Volume(directory) = place else {
+            return;
+        };
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let of = name.to_str().and_then(|name| name.rsplit_once('#'));
+            if of.is_some_and(|(of, _)| ours(of)) {
+                let path = entry.path();
+                match std::fs::remove_file(&path) {
+                    Ok(()) => info!(path = %path.display(), "deleted what a run before left"),
+                    Err(error) => {
+                        warn!(%error, path = %path.display(), "what a run before left stays");
+                    }
+                }
+            }
+        }
+    }
+
     /// Nothing is asked yet of a bucket.
     pub(super) fn open(place: &Place) -> Result<Self, Failure> {
         match place {
