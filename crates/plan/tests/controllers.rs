@@ -226,4 +226,13 @@ mod mended {
             });
         }
     }
+
+    #[test]
+    fn an_election_is_no_lost_quorum() {
+        for leader in 0..3 {
+            let lives = [Action::Kill(leader), Action::Tick(1)];
+            let actions = [vec![Action::Flow(30)], lives.to_vec(), vec![Action::Flow(1)]];
+            play(&script(3, actions.concat()));
+        }
+    }
 }

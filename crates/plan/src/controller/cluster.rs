@@ -16,8 +16,12 @@ use std::cmp::Reverse;
 /// the rollout is said to have stalled; whoever waits for it goes on waiting.
 pub(super) const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a member of a cluster that has no leader is not ready before it is one
-/// that does not work. An election takes some five seconds.
+/// How long a cluster that had a leader is not called lost without one. An election
+/// takes some five seconds.
+pub(super) const ELECTION: SignedDuration = SignedDuration::from_secs(15);
+
+/// How long a cluster has no leader before a member that is not ready is one that
+/// does not work.
 const LEADERLESS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Votes that make a majority of so many members.
@@ -31,6 +35,15 @@ pub fn led<'a>(facts: &'a Facts) -> Option<&'a Cluster> {
     let cluster = facts.cluster.as_ref().ok()?;
     let leader = cluster.leader()?;
     (leader.id == cluster.asked).then_some(cluster)
+}
+
+/// How long no leader has been seen, by the operator's clock alone.
+pub(super) fn leaderless_for(facts: &Facts) -> SignedDuration {
+    let status = facts.object.status.as_ref();
+    let since = status.and_then(|status| status.leaderless_since.as_ref());
+    since.map_or(SignedDuration::ZERO, |since| {
+        facts.now.duration_since(since.0)
+    })
 }
 
 /// Whether the network has been made.
@@ -177,7 +190,7 @@ pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
     let idle = !member.is_ready()
         && match led(facts) {
             Some(_) => !member.is_connected(),
-            None => member.unready_for(facts) >= LEADERLESS,
+            None => leaderless_for(facts) >= LEADERLESS,
         };
     let alone = told.len() == 1;
     let spare = may_lose_one(facts) && (!member.is_up() || told.iter().all(|one| one.is_up()));

@@ -45,6 +45,8 @@ pub(crate) struct World {
     users: Users,
     /// Who leads the cluster.
     leader: Option<i32>,
+    /// When somebody was last seen to lead.
+    led_at: Timestamp,
     /// Whose turn it is in an election.
     turn: i32,
     /// How many networks were made.
@@ -80,8 +82,10 @@ impl World {
         let mut spec: ZitiControllerSpec =
             serde_json::from_value(serde_json::json!({})).expect("all has a default");
         spec.replicas = script.replicas;
+        let now = Timestamp::from_second(1_000_000).expect("in range");
         let mut world = Self {
-            now: Timestamp::from_second(1_000_000).expect("in range"),
+            now,
+            led_at: now,
             settings: Settings {
                 install_id: "farm".into(),
                 agent_image: "registry.example/agent:7".into(),

@@ -5,13 +5,19 @@ use super::kube::member;
 use super::raft::ordinal;
 use super::script::Fault;
 use super::{NAME, World};
-use api::names;
+use api::reasons::types;
+use api::{ZitiControllerStatus, names};
+use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
+use plan::conditions::{find, is_true};
 use plan::controller::cluster::quorum;
 use plan::controller::{Facts, Plan, Step, after_failure, plan};
 use plan::edge_router::Problem;
 use plan::set::member::replicas;
 use std::collections::BTreeSet;
+
+/// An election is over by then.
+const ELECTION: SignedDuration = SignedDuration::from_secs(15);
 
 /// How the cluster stood when the operator looked.
 struct Before {
@@ -118,8 +124,27 @@ impl World {
             }
         }
         if let Some(object) = &mut self.object {
-            object.status = Some(plan.status);
+            let before = object.status.replace(plan.status);
+            self.judge_status(before.unwrap_or_default());
         }
+    }
+
+    /// A cluster that had a leader moments ago is not lost.
+    fn judge_status(&mut self, before: ZitiControllerStatus) {
+        if self.leader.is_some() {
+            self.led_at = self.now;
+        }
+        let object = self.object.as_ref();
+        let Some(status) = object.and_then(|object| object.status.as_ref()) else {
+            return;
+        };
+        let ready = find(&status.conditions, types::READY);
+        let lost = ready.is_some_and(|ready| ready.reason == api::reasons::QUORUM_LOST);
+        let hasty = is_true(&before.conditions, types::READY)
+            && lost
+            && status.leaderless_since.is_some()
+            && self.now.duration_since(self.led_at) < ELECTION;
+        self.must(!hasty, || "an election is called a lost quorum".to_owned());
     }
 
     /// What must hold of each step, whatever comes of it.
