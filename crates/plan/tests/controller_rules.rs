@@ -17,6 +17,7 @@ use plan::controller::{
 };
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -67,6 +68,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
         cluster: Ok(cluster(1)),
+        joins: BTreeMap::new(),
         operator: Some(OperatorToken {
             identity: "id".into(),
             serial: 1,

@@ -231,8 +231,44 @@ mod mended {
     fn an_election_is_no_lost_quorum() {
         for leader in 0..3 {
             let lives = [Action::Kill(leader), Action::Tick(1)];
-            let actions = [vec![Action::Flow(30)], lives.to_vec(), vec![Action::Flow(1)]];
+            let actions = [
+                vec![Action::Flow(30)],
+                lives.to_vec(),
+                vec![Action::Flow(1)],
+            ];
             play(&script(3, actions.concat()));
         }
+    }
+
+    #[test]
+    fn one_that_can_never_be_dialled_holds_up_no_renewal_and_no_leaver() {
+        let broken = [
+            Action::Flow(30),
+            Action::Cut(4, true),
+            Action::Replicas(5),
+            Action::Flow(40),
+            Action::Hours(1),
+        ];
+        // Certificates are renewed, and what was read at the start is old. The one that
+        // cannot join reads its own first, and is waited for for five minutes.
+        let renewed = [
+            Action::Hours(24 * 260),
+            Action::Flow(220),
+            Action::AreUpToDate,
+        ];
+        let renewed = [&broken[..], &renewed].concat();
+        play(&script(3, renewed.clone()));
+        // A lone member with two beside it that never come.
+        let lone = renewed.iter().cloned().map(|action| match action {
+            Action::Replicas(_) => Action::Replicas(3),
+            Action::Cut(..) => Action::Cut(1, true),
+            action => action,
+        });
+        play(&script(
+            1,
+            [Action::Cut(2, true)].into_iter().chain(lone).collect(),
+        ));
+        let leave = [Action::Replicas(3), Action::Flow(60), Action::AreUpToDate];
+        play(&script(3, [renewed, leave.to_vec()].concat()));
     }
 }

@@ -81,6 +81,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
         cluster: Err(Problem::new(api::reasons::PENDING, "no member runs")),
+        joins: BTreeMap::new(),
         operator: None,
         network: None,
         users: Users::default(),

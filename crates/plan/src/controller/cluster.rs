@@ -127,7 +127,8 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
     }
     let joiner = members.iter().find(|member| {
         let outside = member.peer.is_none() && member.outdated().is_none();
-        member.wanted && member.runs() && (outside || has_moved(facts, member))
+        let due = outside || has_moved(facts, member);
+        member.wanted && member.runs() && due && may_try(facts, member)
     })?;
     let there = connected(Some(&joiner.name));
     let safe = if joiner.peer.is_some_and(|peer| peer.voter) {
@@ -142,6 +143,22 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
         member: joiner.name.clone(),
         address: address(facts, joiner.ordinal),
     })
+}
+
+/// Whether it is time to take a member in. One that could not be dialled is tried
+/// again and again, and leaves what else is due its turn; a new pod is tried at once.
+fn may_try(facts: &Facts, member: &Member) -> bool {
+    facts.joins.get(&member.name).is_none_or(|failed| {
+        let since = facts.now.duration_since(failed.at);
+        since >= failed.patience() || member.age(facts) < since
+    })
+}
+
+/// Whether a restart of others waits for it: it is in the cluster, or on its way
+/// there. One that has not come within its time has no vote that would be missed,
+/// and may never come.
+pub(super) fn counts(facts: &Facts, member: &Member) -> bool {
+    led(facts).is_none() || member.peer.is_some() || member.age(facts) < DEADLINE
 }
 
 /// Whether it runs at another address than the one by which it is known in the
@@ -171,14 +188,13 @@ pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
         .iter()
         .filter(|member| member.ordinal < replicas(workload))
         .collect();
-    if told
-        .iter()
-        .any(|member| member.pod.is_none() || member.is_terminating())
-    {
+    let counted = || told.iter().filter(|member| counts(facts, member));
+    if counted().any(|member| member.pod.is_none() || member.is_terminating()) {
         return None;
     }
     let due: Vec<(&Member, &str)> = told
         .iter()
+        .filter(|member| !member.is_terminating())
         .filter_map(|member| Some((*member, member.outdated()?)))
         .collect();
     let mut due = due;
@@ -192,8 +208,8 @@ pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
             Some(_) => !member.is_connected(),
             None => leaderless_for(facts) >= LEADERLESS,
         };
-    let alone = told.len() == 1;
-    let spare = may_lose_one(facts) && (!member.is_up() || told.iter().all(|one| one.is_up()));
+    let alone = counted().count() == 1;
+    let spare = may_lose_one(facts) && (!member.is_up() || counted().all(|one| one.is_up()));
     // Those whose certificates have ended keep what is connected, and nobody can
     // ask them how they are.
     let ended = led(facts).is_none() && member.certificate_has_ended(facts);

@@ -73,6 +73,8 @@ pub struct Facts<'a> {
     pub bootstrap: Option<Bootstrap>,
     /// What the cluster says of itself.
     pub cluster: Result<Cluster, Problem>,
+    /// Members that could not be taken into it, by name: the last attempt of each.
+    pub joins: BTreeMap<String, FailedJoin>,
     /// The operator's own identity on the network.
     pub operator: Option<OperatorToken>,
     /// The ZitiNetwork of the same name, whosever it is.
@@ -131,6 +133,29 @@ pub struct Bootstrap {
     pub initialize: Option<String>,
     /// Digest of the administrator in it, if there is one.
     pub admin: Option<String>,
+}
+
+/// A member that could not be taken into the cluster. The operator remembers it
+/// until it succeeds, or ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedJoin {
+    /// When it was tried last.
+    pub at: Timestamp,
+    /// How often it has failed.
+    pub times: u32,
+    /// Why, by the leader's word.
+    pub why: String,
+}
+
+impl FailedJoin {
+    /// How long until it is tried again: 15 s, twice that after each, and five
+    /// minutes at most. Others need the time, since an attempt can take seconds.
+    pub fn patience(&self) -> SignedDuration {
+        let doubled = 1 << self.times.saturating_sub(1).min(5);
+        SignedDuration::from_secs(15)
+            .saturating_mul(doubled)
+            .min(SignedDuration::from_mins(5))
+    }
 }
 
 /// What the cluster says of itself, through one of its members.

@@ -199,7 +199,9 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
     let mixed = led(facts).is_some_and(Cluster::is_mixed);
     let pending = |member: &&Member| {
         let lone = member.peer.is_none() && member.runs() && member.wanted;
-        lone && led(facts).is_some() && member.age(facts) >= cluster::DEADLINE
+        let late = member.age(facts) >= cluster::DEADLINE;
+        let failed = facts.joins.contains_key(&member.name);
+        member.wanted && led(facts).is_some() && (failed || lone && late)
     };
     let taken = led(facts)
         .and_then(|cluster| cluster.policies)
@@ -220,8 +222,12 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             message,
         );
     } else if let Some(member) = members.iter().find(pending) {
+        let why = facts
+            .joins
+            .get(&member.name)
+            .map_or_else(|| "read its log".to_owned(), |failed| failed.why.clone());
         let message = format!(
-            "{} has not been taken into the cluster: read its log; it is tried again",
+            "{} could not be taken into the cluster: {why}; it is tried again",
             member.name
         );
         conditions.set(
@@ -277,8 +283,13 @@ fn progress(facts: &Facts, members: &[Member], steps: &[Step], conditions: &mut 
         .filter(|member| member.wanted && member.is_up())
         .count();
     let (truth, reason, message) = if let Some(member) = cluster::stalled(facts, members) {
+        let others = if cluster::counts(facts, member) {
+            "the others are left as they are"
+        } else {
+            "it is not in the cluster, so the others do not wait for it"
+        };
         let message = format!(
-            "{} has been there for more than {} minutes and is not ready; the others are left as they are: read its log, mend the spec or go back",
+            "{} has been there for more than {} minutes and is not ready; {others}: read its log, mend the spec or go back",
             member.name,
             cluster::DEADLINE.as_mins()
         );

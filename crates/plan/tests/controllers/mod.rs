@@ -23,7 +23,8 @@ use api::{ZitiController, ZitiNetwork};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::Settings;
-use plan::controller::Users;
+use plan::controller::{FailedJoin, Users};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const NAME: &str = "ziti";
 pub(crate) const NAMESPACE: &str = "farm";
@@ -57,6 +58,10 @@ pub(crate) struct World {
     lingering: bool,
     /// A person took volumes away.
     accidents: bool,
+    /// Members whose network is broken.
+    cut: BTreeSet<i32>,
+    /// Members that could not be taken in, as the operator remembers them.
+    joins: BTreeMap<String, FailedJoin>,
     /// How the last object said that volumes go with it, once its finalizer is off.
     kept: Option<api::router::RetentionPolicy>,
     broken: Option<String>,
@@ -107,6 +112,8 @@ impl World {
             old_names_live: script.old_names_live,
             lingering: script.lingering,
             accidents: false,
+            cut: BTreeSet::new(),
+            joins: BTreeMap::new(),
             kept: None,
             broken: None,
             log: Vec::new(),

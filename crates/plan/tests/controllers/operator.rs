@@ -11,7 +11,7 @@ use k8s_openapi::jiff::SignedDuration;
 use kube::ResourceExt;
 use plan::conditions::{find, is_true};
 use plan::controller::cluster::quorum;
-use plan::controller::{Facts, Plan, Step, after_failure, plan};
+use plan::controller::{Facts, FailedJoin, Plan, Step, after_failure, plan};
 use plan::edge_router::Problem;
 use plan::set::member::replicas;
 use std::collections::BTreeSet;
@@ -45,6 +45,7 @@ impl World {
             admin: self.secrets.admin(),
             bootstrap: self.secrets.bootstrap.clone(),
             cluster: self.ask(),
+            joins: self.joins.clone(),
             operator: self.secrets.operator.clone(),
             network: self.network.clone(),
             users: self.users,
@@ -96,6 +97,7 @@ impl World {
         for (index, step) in plan.steps.iter().enumerate() {
             let at = |number: u8| usize::from(number) == index;
             if matches!(fault, Fault::Crash(after) if at(after)) {
+                self.joins.clear();
                 return self.note("  the operator ends");
             }
             self.note(&format!("  {}", short(step)));
@@ -125,12 +127,12 @@ impl World {
         }
         if let Some(object) = &mut self.object {
             let before = object.status.replace(plan.status);
-            self.judge_status(before.unwrap_or_default());
+            self.judge_status(&before.unwrap_or_default());
         }
     }
 
     /// A cluster that had a leader moments ago is not lost.
-    fn judge_status(&mut self, before: ZitiControllerStatus) {
+    fn judge_status(&mut self, before: &ZitiControllerStatus) {
         if self.leader.is_some() {
             self.led_at = self.now;
         }
@@ -166,7 +168,7 @@ impl World {
                 let others: Vec<_> = before
                     .missing
                     .iter()
-                    .filter(|one| member(**one) != *name)
+                    .filter(|one| member(**one) != *name && voters.contains(&member(**one)))
                     .collect();
                 if lost {
                     Some(format!("{name} is restarted, and quorum is given up"))
@@ -218,6 +220,29 @@ impl World {
             _ => None,
         };
         self.must(wrong.is_none(), || wrong.clone().unwrap_or_default());
+    }
+
+    /// A failure is the operator's to remember, unless nobody leads, or its pod is
+    /// only just there.
+    fn tries_to_join(&mut self, name: &str, address: &str) -> Result<(), Problem> {
+        let tried = self.add_member(name, address);
+        let before = self.joins.remove(name).map_or(0, |before| before.times);
+        let Err(problem) = tried else { return Ok(()) };
+        if self.leader.is_none() {
+            return Err(problem);
+        }
+        self.note(&format!("    {}", problem.message));
+        let pod = self.kube.pods.get(&ordinal(name));
+        let age = pod.map(|pod| self.now.duration_since(pod.created));
+        if age.is_some_and(|age| age >= SignedDuration::from_mins(1)) {
+            let failed = FailedJoin {
+                at: self.now,
+                times: before + 1,
+                why: problem.message,
+            };
+            self.joins.insert(name.to_owned(), failed);
+        }
+        Ok(())
     }
 
     fn apply(&mut self, step: &Step) -> Result<(), Problem> {
@@ -272,7 +297,7 @@ impl World {
             Step::WriteBootstrap { initialize } => {
                 self.secrets.write_bootstrap(initialize.as_deref());
             }
-            Step::AddMember { member, address } => return self.add_member(member, address),
+            Step::AddMember { member, address } => self.tries_to_join(member, address)?,
             Step::RemoveMember { member } => return self.remove_member(member),
             Step::TransferLeadership { to } => return self.transfer(to),
             Step::DeletePod { name, uid, .. } => {

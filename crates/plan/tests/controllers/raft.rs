@@ -43,13 +43,18 @@ impl World {
         self.kube.claims.get_mut(&ordinal)?.database.as_mut()
     }
 
+    fn is_cut(&self, one: i32) -> bool {
+        let pod = self.kube.pods.get(&one);
+        self.cut.contains(&one) || pod.is_none_or(|pod| pod.node_lost)
+    }
+
     /// Whether a process answers whoever dials the member at that address.
     fn answers(&self, from: i32, to: &str, address: &str) -> bool {
         if member(from) == to {
             return true;
         }
         let valid = |process: &Process| process.leaf.life.until > self.now;
-        let cut = |ordinal: i32| self.kube.pods.get(&ordinal).is_none_or(|pod| pod.node_lost);
+        let cut = |ordinal: i32| self.is_cut(ordinal);
         let target = self.process(ordinal(to));
         target.is_some_and(|target| {
             let there = target.address == address || self.old_names_live;
@@ -318,7 +323,7 @@ impl World {
             let valid = self
                 .process(one)
                 .is_some_and(|process| process.leaf.life.until > self.now);
-            let cut = self.kube.pods.get(&one).is_none_or(|pod| pod.node_lost);
+            let cut = self.is_cut(one);
             let answer = match self.database(one) {
                 _ if !valid || cut => Err(problem(
                     api::reasons::CONTROLLER_UNREACHABLE,

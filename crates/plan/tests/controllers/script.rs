@@ -49,6 +49,10 @@ pub(crate) enum Action {
     Evict(i32),
     LoseVolume(i32),
     LoseNode(i32),
+    /// Its network breaks, or is mended.
+    Cut(i32, bool),
+    /// Every member of the cluster must run with what it was given.
+    AreUpToDate,
     ForceDelete(i32),
     Users(usize),
     UsersLeave,
@@ -113,6 +117,7 @@ fn action() -> impl Strategy<Value = Action> {
         4 => member.clone().prop_map(Action::Evict),
         3 => member.clone().prop_map(Action::LoseVolume),
         2 => member.clone().prop_map(Action::LoseNode),
+        2 => (member.clone(), any::<bool>()).prop_map(|(one, cut)| Action::Cut(one, cut)),
         2 => member.prop_map(Action::ForceDelete),
         1 => Just(Action::DeleteWorkload),
         1 => Just(Action::LoseStatus),
