@@ -164,6 +164,7 @@ fn renewed(left: i32, of: i32, root: Life) -> Option<(Option<Life>, Option<Life>
     let pki = MemberPki {
         certificate: Some(certificate),
         signer: Some(Life::of_days(3650, now())),
+        written_at: None,
         bundle_is_current: true,
     };
     facts.pki = Some([(member, pki)].into());

@@ -48,6 +48,7 @@ mod mended {
         Script {
             replicas,
             turn: 0,
+            skew: 0,
             old_names_live: true,
             lingering: false,
             actions,
@@ -270,5 +271,18 @@ mod mended {
         ));
         let leave = [Action::Replicas(3), Action::Flow(60), Action::AreUpToDate];
         play(&script(3, [renewed, leave.to_vec()].concat()));
+    }
+
+    #[test]
+    fn a_renewal_is_read_once_whatever_the_operators_clock_says() {
+        // Just before and after, a pod is made: behind by minutes, a renewal would
+        // be taken for older than it; ahead, for newer than the next one as well.
+        for skew in [-600, 600] {
+            let renewed = [Action::Evict(1), Action::Flow(3), Action::Hours(24 * 260)];
+            let actions = [&[Action::Flow(30)], &renewed[..], &[Action::Evict(2)]].concat();
+            let read = [Action::Flow(60), Action::AreUpToDate];
+            let script = script(3, [actions, read.to_vec()].concat());
+            play(&Script { skew, ..script });
+        }
     }
 }

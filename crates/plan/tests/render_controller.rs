@@ -140,6 +140,7 @@ fn issued(issues: &[Issue]) -> BTreeMap<String, MemberPki> {
         let pki = MemberPki {
             certificate: Some(leaf),
             signer: issue.signer,
+            written_at: None,
             bundle_is_current: true,
         };
         (issue.member.clone(), pki)

@@ -52,6 +52,8 @@ pub(crate) struct World {
     turn: i32,
     /// How many networks were made.
     networks: u32,
+    /// How far the operator's clock is ahead, in seconds.
+    skew: i64,
     /// Members dial each other at addresses that were in use before as well.
     old_names_live: bool,
     /// A member that was removed stays connected while it runs.
@@ -109,6 +111,7 @@ impl World {
             leader: None,
             turn: script.turn,
             networks: 0,
+            skew: script.skew,
             old_names_live: script.old_names_live,
             lingering: script.lingering,
             accidents: false,

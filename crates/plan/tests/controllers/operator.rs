@@ -7,7 +7,7 @@ use super::script::Fault;
 use super::{NAME, World};
 use api::reasons::types;
 use api::{ZitiControllerStatus, names};
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use plan::conditions::{find, is_true};
 use plan::controller::cluster::quorum;
@@ -49,8 +49,14 @@ impl World {
             operator: self.secrets.operator.clone(),
             network: self.network.clone(),
             users: self.users,
-            now: self.now,
+            now: self.operators_clock(),
         }
+    }
+
+    /// What the operator takes for now.
+    pub(crate) fn operators_clock(&self) -> Timestamp {
+        let skew = SignedDuration::from_secs(self.skew);
+        self.now.checked_add(skew).expect("in range")
     }
 
     fn before(&self) -> Before {
@@ -111,11 +117,11 @@ impl World {
             if matches!(fault, Fault::LoseReply(number) if at(number)) {
                 done = Err(Problem::new(api::reasons::REFUSED, "no reply"));
             }
+            let now = self.operators_clock();
             let Some(object) = &mut self.object else {
                 return;
             };
             if let Err(problem) = done {
-                let now = self.now;
                 object.status = Some(after_failure(
                     &plan,
                     &problem,
@@ -236,7 +242,7 @@ impl World {
         let age = pod.map(|pod| self.now.duration_since(pod.created));
         if age.is_some_and(|age| age >= SignedDuration::from_mins(1)) {
             let failed = FailedJoin {
-                at: self.now,
+                at: self.operators_clock(),
                 times: before + 1,
                 why: problem.message,
             };
@@ -282,7 +288,7 @@ impl World {
                 self.secrets.make_root(trust_domain, *life);
             }
             Step::RenewRoot { life } => self.secrets.renew_root(*life),
-            Step::Issue(issues) => self.secrets.issue(issues),
+            Step::Issue(issues) => self.secrets.issue(issues, self.now),
             Step::ForgetMembers(gone) => {
                 for name in gone {
                     self.secrets.members.remove(name);

@@ -69,6 +69,8 @@ pub(crate) enum Action {
 pub(crate) struct Script {
     pub(crate) replicas: i32,
     pub(crate) turn: i32,
+    /// How far the operator's clock is ahead of the cluster's, in seconds.
+    pub(crate) skew: i64,
     pub(crate) old_names_live: bool,
     pub(crate) lingering: bool,
     pub(crate) actions: Vec<Action>,
@@ -132,14 +134,16 @@ pub(crate) fn script() -> impl Strategy<Value = Script> {
     (
         size,
         0..5i32,
+        prop_oneof![6 => Just(0), 1 => Just(600), 1 => Just(-600)],
         any::<bool>(),
         any::<bool>(),
         vec(action(), 1..40),
     )
         .prop_map(
-            |(replicas, turn, old_names_live, lingering, actions)| Script {
+            |(replicas, turn, skew, old_names_live, lingering, actions)| Script {
                 replicas,
                 turn,
+                skew,
                 old_names_live,
                 lingering,
                 actions,
