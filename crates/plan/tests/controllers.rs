@@ -285,4 +285,21 @@ mod mended {
             play(&Script { skew, ..script });
         }
     }
+
+    #[test]
+    fn whoever_leads_from_an_address_that_the_others_do_not_know_is_seen_and_hands_over() {
+        // All start again at once, at other addresses than they know of each other.
+        let moved = [
+            Action::Flow(30),
+            Action::Advertise(2),
+            Action::DeleteWorkload,
+        ];
+        let seen = [Action::Flow(60), Action::IsAsWished];
+        for turn in 0..3 {
+            play(&Script {
+                turn,
+                ..script(3, [&moved[..], &seen].concat())
+            });
+        }
+    }
 }

@@ -54,6 +54,7 @@ fn last_written(secret: &Secret) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn secret(annotations: &Value) -> Secret {
         let entry = |manager: &str, time: &str, fields: Value| {
@@ -75,17 +76,17 @@ mod tests {
         .unwrap()
     }
 
-    fn time(text: &str) -> Option<Timestamp> {
-        Some(text.parse().unwrap())
+    fn time(text: &str) -> Timestamp {
+        text.parse().unwrap()
     }
 
     #[test]
     fn what_no_write_has_noted_is_as_old_as_the_last_write_of_data() {
         let plain = secret(&json!({}));
-        assert_eq!(at(&plain, "a"), time("2030-02-01T00:00:00Z"));
+        assert_eq!(at(&plain, "a"), Some(time("2030-02-01T00:00:00Z")));
         let mut bare = plain;
         bare.metadata.managed_fields = None;
-        assert_eq!(at(&bare, "a"), time("2030-01-01T00:00:00Z"));
+        assert_eq!(at(&bare, "a"), Some(time("2030-01-01T00:00:00Z")));
     }
 
     #[test]
@@ -94,13 +95,8 @@ mod tests {
         let after = secret(&noting_others(&before, &["b".to_owned()])["annotations"]);
         let mut after = after;
         let written = &mut after.metadata.managed_fields.as_mut().unwrap()[0];
-        written.time = Some(
-            "2031-01-01T00:00:00Z"
-                .parse()
-                .map(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time)
-                .unwrap(),
-        );
-        assert_eq!(at(&after, "a"), time("2030-02-01T00:00:00Z"));
-        assert_eq!(at(&after, "b"), time("2031-01-01T00:00:00Z"));
+        written.time = Some(Time(time("2031-01-01T00:00:00Z")));
+        assert_eq!(at(&after, "a"), Some(time("2030-02-01T00:00:00Z")));
+        assert_eq!(at(&after, "b"), Some(time("2031-01-01T00:00:00Z")));
     }
 }

@@ -109,15 +109,8 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
             return None;
         }
         if leaver.leads() {
-            // One that has moved joins again first: whoever leads from an address
-            // that the others do not know is shown by none of them as their leader.
-            let heir = members
-                .iter()
-                .find(|member| member.wanted && member.is_up() && !has_moved(facts, member));
-            if let Some(heir) = heir {
-                return Some(Step::TransferLeadership {
-                    to: heir.name.clone(),
-                });
+            if let Some(hands_over) = hand_over(facts, members) {
+                return Some(hands_over);
             }
         } else {
             return Some(Step::RemoveMember {
@@ -125,9 +118,17 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
             });
         }
     }
+    let leader = members.iter().find(|member| member.leads());
+    if leader.is_some_and(|leader| has_moved(facts, leader))
+        && let Some(hands_over) = hand_over(facts, members)
+    {
+        return Some(hands_over);
+    }
     let joiner = members.iter().find(|member| {
         let outside = member.peer.is_none() && member.outdated().is_none();
         let due = outside || has_moved(facts, member);
+        // To take in a member anew, Ziti takes it out first, and so its own leader.
+        let due = due && !member.leads();
         member.wanted && member.runs() && due && may_try(facts, member)
     })?;
     let there = connected(Some(&joiner.name));
@@ -142,6 +143,18 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
     safe.then(|| Step::AddMember {
         member: joiner.name.clone(),
         address: address(facts, joiner.ordinal),
+    })
+}
+
+/// Have a member lead that stays where it is known. Whoever leads from an address that
+/// the others do not know takes itself for leaderless, and is not ready.
+fn hand_over(facts: &Facts, members: &[Member]) -> Option<Step> {
+    let heir = members.iter().find(|member| {
+        let stays = member.wanted && member.is_up() && !has_moved(facts, member);
+        stays && !member.leads()
+    })?;
+    Some(Step::TransferLeadership {
+        to: heir.name.clone(),
     })
 }
 

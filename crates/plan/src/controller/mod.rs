@@ -201,6 +201,33 @@ impl Peer {
 }
 
 impl Cluster {
+    /// The cluster by the list of one member. Its voters alone: Ziti lists whoever is
+    /// connected as well, a member that was removed among them, and we make none
+    /// without a vote.
+    ///
+    /// Ziti calls that member the leader whose address is the leader's. One that leads
+    /// from another address than the cluster knows is not shown by itself, and by
+    /// others only beside the voters. Who was shown so is kept in `moved`, from one
+    /// list to the next (tried on 1.6.0 and 2.1).
+    pub fn listed(asked: &str, peers: Vec<Peer>, moved: &mut Option<String>) -> Self {
+        let beside = peers.iter().find(|peer| peer.leader && !peer.voter);
+        if let Some(leader) = beside {
+            *moved = Some(leader.id.clone());
+        }
+        let voters = peers.into_iter().filter(|peer| peer.voter);
+        let mut members: Vec<Peer> = voters.collect();
+        if !members.iter().any(|peer| peer.leader) {
+            for peer in &mut members {
+                peer.leader = moved.as_ref() == Some(&peer.id);
+            }
+        }
+        Self {
+            asked: asked.to_owned(),
+            members,
+            ..Self::default()
+        }
+    }
+
     /// Whether those that are connected run different versions: until they do not,
     /// Ziti takes no writes but changes of the members
     /// (`controller/raft/mesh`, `updateClusterState`).

@@ -84,6 +84,10 @@ impl World {
             Action::Cut(ordinal, false) => {
                 self.cut.remove(&ordinal);
             }
+            Action::IsAsWished => {
+                let missing = self.missing();
+                self.must(missing.is_none(), || format!("not as wished: {missing:?}"));
+            }
             Action::AreUpToDate => self.are_up_to_date(),
             Action::ForceDelete(ordinal) => {
                 if self

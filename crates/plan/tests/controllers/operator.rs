@@ -60,8 +60,9 @@ impl World {
     }
 
     fn before(&self) -> Before {
-        let leads = self.leader.or_else(|| self.electable());
-        let leads = leads.filter(|leader| !self.is_hidden(*leader));
+        // Nobody can see that one is about to lead whom the others do not know.
+        let next = || self.electable().filter(|one| !self.is_hidden(*one));
+        let leads = self.leader.or_else(next);
         let count = self.kube.set.as_ref().map_or(0, replicas);
         let stays = |ordinal: &i32| {
             self.kube

@@ -126,7 +126,7 @@ impl World {
     }
 
     /// Whether a member runs at another address than the others know: where it
-    /// leads, no list shows a leader.
+    /// leads, no voter is shown as the leader.
     pub(crate) fn is_hidden(&self, one: i32) -> bool {
         let known = self
             .database(one)
@@ -297,6 +297,16 @@ impl World {
                 peers.push(peer(&id, &process.address, false, true));
             }
         }
+        // A leader at another address than is known stands beside the voters.
+        if let Some(leader) = self.leader.filter(|leader| *leader != asked)
+            && self.is_hidden(leader)
+            && self.connected(leader).contains(&member(asked))
+            && let Some(process) = self.process(leader)
+        {
+            let (id, address) = (member(leader), process.address.clone());
+            peers.retain(|peer| peer.address != address);
+            peers.push(peer(&id, &address, false, true));
+        }
         peers
     }
 
@@ -315,6 +325,7 @@ impl World {
             return Err(problem(api::reasons::PENDING, "no member runs"));
         }
         let (mut asked, mut leaderless, mut failed) = (BTreeSet::new(), None, None);
+        let mut moved = None;
         while !order.is_empty() {
             let one = order.remove(0);
             if !asked.insert(one) {
@@ -337,11 +348,7 @@ impl World {
                     failed.get_or_insert(problem);
                 }
                 Ok((members, own)) => {
-                    let mut cluster = Cluster {
-                        asked: member(one),
-                        members,
-                        ..Cluster::default()
-                    };
+                    let mut cluster = Cluster::listed(&member(one), members, &mut moved);
                     let leader = cluster.leader().map(|leader| ordinal(&leader.id));
                     match leader {
                         Some(leader) if leader == one => {
@@ -349,7 +356,12 @@ impl World {
                             cluster.identities.clone_from(&own.identities);
                             return Ok(cluster);
                         }
-                        Some(leader) => order.insert(0, leader),
+                        Some(leader) => {
+                            if moved == Some(member(leader)) {
+                                asked.remove(&leader);
+                            }
+                            order.insert(0, leader);
+                        }
                         None => leaderless = Some(cluster),
                     }
                 }

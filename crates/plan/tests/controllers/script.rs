@@ -53,6 +53,8 @@ pub(crate) enum Action {
     Cut(i32, bool),
     /// Every member of the cluster must run with what it was given.
     AreUpToDate,
+    /// All must be as wished by now.
+    IsAsWished,
     ForceDelete(i32),
     Users(usize),
     UsersLeave,

@@ -167,7 +167,7 @@ impl World {
     }
 
     /// What is not as wished.
-    fn missing(&self) -> Option<String> {
+    pub(crate) fn missing(&self) -> Option<String> {
         let object = self.object.as_ref()?;
         let wished = object.spec.replicas;
         let all: BTreeSet<i32> = (0..wished).collect();
