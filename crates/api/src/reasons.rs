@@ -204,6 +204,8 @@ pub const ROOT_UNUSABLE: &str = "RootUnusable";
 pub const VERSION_REFUSED: &str = "VersionRefused";
 /// No majority of the cluster's members is connected.
 pub const QUORUM_LOST: &str = "QuorumLost";
+/// The cluster had a leader moments ago, and is electing another.
+pub const ELECTING: &str = "Electing";
 /// Somebody else's controller is in the cluster.
 pub const FOREIGN_MEMBER: &str = "ForeignMember";
 /// The members run different versions.

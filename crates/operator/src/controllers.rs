@@ -31,6 +31,8 @@ struct Memory {
     clustered: bool,
     /// The endpoint that is worked with, and who leads.
     led: Option<(String, Option<String>)>,
+    /// The leader, where no endpoint leads to it.
+    elsewhere: Option<String>,
     /// Which member answers at an endpoint, by its certificate.
     who: HashMap<String, String>,
     /// Clients for one endpoint alone.
@@ -61,6 +63,11 @@ impl Known {
     /// The endpoint that is worked with, once a leader was looked for.
     pub(crate) fn led_at(&self) -> Option<String> {
         self.memory().led.as_ref().map(|(at, _)| at.clone())
+    }
+
+    /// The leader's name and address, where no endpoint leads to it, as last looked for.
+    pub(crate) fn elsewhere(&self) -> Option<String> {
+        self.memory().elsewhere.clone()
     }
 
     /// Keep which endpoint is worked with, and who leads. Says whether that is news.
@@ -182,6 +189,8 @@ pub(crate) async fn follow(
             (url.to_owned(), None)
         }
     };
+    let told = elsewhere.as_ref().map(Member::told);
+    network.controllers.memory().elsewhere = told;
     let leader = members.iter().find(|member| member.leader);
     let leader = leader.map(|leader| leader.id.clone());
     if network.controllers.led_by(&at, leader.clone()) {

@@ -22,6 +22,13 @@ pub struct Member {
     pub version: Option<String>,
 }
 
+impl Member {
+    /// Its id and where it is, for a person.
+    pub fn told(&self) -> String {
+        format!("{} ({})", self.id, self.address)
+    }
+}
+
 /// One of `spec.managementApi`, `https://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {

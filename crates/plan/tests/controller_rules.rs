@@ -17,6 +17,7 @@ use plan::controller::{
 };
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -67,6 +68,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
         cluster: Ok(cluster(1)),
+        joins: BTreeMap::new(),
         operator: Some(OperatorToken {
             identity: "id".into(),
             serial: 1,
@@ -162,6 +164,7 @@ fn renewed(left: i32, of: i32, root: Life) -> Option<(Option<Life>, Option<Life>
     let pki = MemberPki {
         certificate: Some(certificate),
         signer: Some(Life::of_days(3650, now())),
+        written_at: None,
         bundle_is_current: true,
     };
     facts.pki = Some([(member, pki)].into());

@@ -48,6 +48,7 @@ mod mended {
         Script {
             replicas,
             turn: 0,
+            skew: 0,
             old_names_live: true,
             lingering: false,
             actions,
@@ -223,6 +224,81 @@ mod mended {
             play(&Script {
                 turn,
                 ..script(1, leader.into_iter().chain(actions).collect())
+            });
+        }
+    }
+
+    #[test]
+    fn an_election_is_no_lost_quorum() {
+        for leader in 0..3 {
+            let lives = [Action::Kill(leader), Action::Tick(1)];
+            let actions = [
+                vec![Action::Flow(30)],
+                lives.to_vec(),
+                vec![Action::Flow(1)],
+            ];
+            play(&script(3, actions.concat()));
+        }
+    }
+
+    #[test]
+    fn one_that_can_never_be_dialled_holds_up_no_renewal_and_no_leaver() {
+        let broken = [
+            Action::Flow(30),
+            Action::Cut(4, true),
+            Action::Replicas(5),
+            Action::Flow(40),
+            Action::Hours(1),
+        ];
+        // Certificates are renewed, and what was read at the start is old. The one that
+        // cannot join reads its own first, and is waited for for five minutes.
+        let renewed = [
+            Action::Hours(24 * 260),
+            Action::Flow(220),
+            Action::AreUpToDate,
+        ];
+        let renewed = [&broken[..], &renewed].concat();
+        play(&script(3, renewed.clone()));
+        // A lone member with two beside it that never come.
+        let lone = renewed.iter().cloned().map(|action| match action {
+            Action::Replicas(_) => Action::Replicas(3),
+            Action::Cut(..) => Action::Cut(1, true),
+            action => action,
+        });
+        play(&script(
+            1,
+            [Action::Cut(2, true)].into_iter().chain(lone).collect(),
+        ));
+        let leave = [Action::Replicas(3), Action::Flow(60), Action::AreUpToDate];
+        play(&script(3, [renewed, leave.to_vec()].concat()));
+    }
+
+    #[test]
+    fn a_renewal_is_read_once_whatever_the_operators_clock_says() {
+        // Just before and after, a pod is made: behind by minutes, a renewal would
+        // be taken for older than it; ahead, for newer than the next one as well.
+        for skew in [-600, 600] {
+            let renewed = [Action::Evict(1), Action::Flow(3), Action::Hours(24 * 260)];
+            let actions = [&[Action::Flow(30)], &renewed[..], &[Action::Evict(2)]].concat();
+            let read = [Action::Flow(60), Action::AreUpToDate];
+            let script = script(3, [actions, read.to_vec()].concat());
+            play(&Script { skew, ..script });
+        }
+    }
+
+    #[test]
+    fn whoever_leads_from_an_address_that_the_others_do_not_know_is_seen_and_hands_over() {
+        // All start again at once, at other addresses than they know of each other.
+        let moved = [
+            Action::Flow(30),
+            Action::Advertise(2),
+            Action::DeleteWorkload,
+        ];
+        let seen = [Action::Flow(60), Action::IsAsWished];
+        for turn in 0..3 {
+            play(&Script {
+                turn,
+                ..script(3, [&moved[..], &seen].concat())
             });
         }
     }

@@ -81,6 +81,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
         cluster: Err(Problem::new(api::reasons::PENDING, "no member runs")),
+        joins: BTreeMap::new(),
         operator: None,
         network: None,
         users: Users::default(),
@@ -139,6 +140,7 @@ fn issued(issues: &[Issue]) -> BTreeMap<String, MemberPki> {
         let pki = MemberPki {
             certificate: Some(leaf),
             signer: issue.signer,
+            written_at: None,
             bundle_is_current: true,
         };
         (issue.member.clone(), pki)

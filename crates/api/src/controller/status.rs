@@ -23,7 +23,11 @@ pub struct ZitiControllerStatus {
     /// The member that leads the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// The cluster's members, by its own word.
+    /// Since when no leader is seen; absent while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaderless_since: Option<Time>,
+    /// The cluster's members, by its own word; while nobody leads, those that it had
+    /// last: no member comes or goes meanwhile.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::named::<ControllerMember>")]
     pub members: Vec<ControllerMember>,

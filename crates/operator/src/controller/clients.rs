@@ -1,8 +1,10 @@
 //! Clients of the controllers' own APIs, kept from one reconcile to the next: a
 //! session is not asked for each time, since logins are limited.
 
+use k8s_openapi::jiff::Timestamp;
+use plan::controller::FailedJoin;
 use plan::controller::network::Policies;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use ziti::management::ManagementClient;
@@ -23,6 +25,8 @@ struct Entry {
     of_members: HashMap<String, ManagementClient>,
     /// The member that led when last asked.
     leader: Option<String>,
+    /// Members that could not be taken into the cluster.
+    joins: BTreeMap<String, FailedJoin>,
     seen: Option<(Instant, Seen)>,
 }
 
@@ -58,11 +62,12 @@ impl Clients {
         inputs: &str,
         of_members: HashMap<String, ManagementClient>,
     ) {
-        let leader = self.leader(path);
+        let (leader, joins) = (self.leader(path), self.joins(path));
         let entry = Entry {
             inputs: inputs.to_owned(),
             of_members,
             leader,
+            joins,
             seen: None,
         };
         self.lock().insert(path.to_owned(), entry);
@@ -81,6 +86,30 @@ impl Clients {
     pub(super) fn set_leader(&self, path: &str, leader: &str) {
         if let Some(entry) = self.lock().get_mut(path) {
             entry.leader = Some(leader.to_owned());
+        }
+    }
+
+    /// Members that could not be taken into the cluster, as far as is remembered.
+    pub(super) fn joins(&self, path: &str) -> BTreeMap<String, FailedJoin> {
+        let entries = self.lock();
+        let joins = entries.get(path).map(|entry| entry.joins.clone());
+        joins.unwrap_or_default()
+    }
+
+    /// Keep that a member could not be taken in, and why; `None` where it was.
+    pub(super) fn tried_to_join(&self, path: &str, member: &str, failed: Option<String>) {
+        let mut entries = self.lock();
+        let Some(entry) = entries.get_mut(path) else {
+            return;
+        };
+        let before = entry.joins.remove(member).map_or(0, |before| before.times);
+        if let Some(why) = failed {
+            let failed = FailedJoin {
+                at: Timestamp::now(),
+                times: before.saturating_add(1),
+                why,
+            };
+            entry.joins.insert(member.to_owned(), failed);
         }
     }
 

@@ -40,6 +40,7 @@ pub(super) async fn ask(
     order.extend(running.iter().map(|pod| pod.name_any()));
     let mut asked: Vec<String> = Vec::new();
     let mut leaderless = None;
+    let mut moved = None;
     let mut failed = None;
     while !order.is_empty() {
         let member = order.remove(0);
@@ -52,21 +53,21 @@ pub(super) async fn ask(
         };
         match client.cluster_members().await {
             Ok(members) => {
-                // Ziti lists whoever is connected as well, a member that was
-                // removed among them. We make no members without a vote.
-                let voters = members.into_iter().filter(|member| member.voter);
-                let cluster = Cluster {
-                    asked: member.clone(),
-                    members: voters.map(peer).collect(),
-                    ..Cluster::default()
-                };
+                let peers = members.into_iter().map(peer).collect();
+                let cluster = Cluster::listed(&member, peers, &mut moved);
                 match cluster.leader().map(|leader| leader.id.clone()) {
                     Some(leader) if leader == member => {
                         context.controllers.set_leader(&path, &leader);
                         return complete(context, object, cluster, &client).await;
                     }
                     // A follower's view of the others is worth nothing.
-                    Some(leader) => order.insert(0, leader),
+                    Some(leader) => {
+                        if moved.as_ref() == Some(&leader) {
+                            // It did not know of itself when it was asked before.
+                            asked.retain(|one| *one != leader);
+                        }
+                        order.insert(0, leader);
+                    }
                     None => leaderless = Some(cluster),
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::observe::Observed;
 use super::secrets::{CA, CA_KEY, INITIALIZE, MADE, credentials, text};
+use super::written;
 use crate::context::Context;
 use crate::io;
 use crate::problem::{self, Error};
@@ -224,8 +225,17 @@ pub(super) async fn issue(
             "issued certificates"
         );
     }
-    let name = names::controller_pki_secret(&object.name_any());
-    write(context, object, known, &name, data).await
+    let Some(secret) = known else {
+        let name = names::controller_pki_secret(&object.name_any());
+        return create(context, object, &name, data).await;
+    };
+    // Who gets a new trust bundle alone goes on with what it has read.
+    let given = issues
+        .iter()
+        .filter(|issue| issue.certificate.is_some() || issue.signer.is_some())
+        .map(|issue| issue.member.clone());
+    let metadata = written::noting_others(secret, &given.collect::<Vec<_>>());
+    change(context, object, secret, metadata, data).await
 }
 
 fn sans(names: &[String]) -> Sans {
@@ -252,7 +262,8 @@ pub(super) async fn forget(
         let files = files::OF_MEMBER.iter();
         files.map(move |file| (format!("{member}.{file}"), None))
     });
-    change(context, object, secret, json!({}), of_members.collect()).await
+    let metadata = written::noting_others(secret, members);
+    change(context, object, secret, metadata, of_members.collect()).await
 }
 
 pub(super) async fn make_admin(context: &Context, object: &ZitiController) -> Result<(), Error> {

@@ -8,6 +8,7 @@ mod issue;
 mod network;
 mod observe;
 mod secrets;
+mod written;
 
 pub(crate) use clients::Clients;
 

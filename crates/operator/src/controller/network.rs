@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use tracing::{debug, info};
 use ziti::ExposeSecret;
 use ziti::management::{
-    Filter, FilterError, ManagementClient, ManagementError, NewIdentity, NewPolicy, PolicyKind,
-    PolicyPatch, Semantic,
+    ErrorKind, Filter, FilterError, ManagementClient, ManagementError, NewIdentity, NewPolicy,
+    PolicyKind, PolicyPatch, Semantic,
 };
 
 /// How long a member may take from its pod's making until it can be dialled.
@@ -120,7 +120,7 @@ fn writer(context: &Context, object: &ZitiController) -> Result<ManagementClient
 }
 
 /// Takes a member in. One that has just been started does not listen yet, which
-/// is no failure.
+/// is no failure; a failure of any other is remembered, and stops nothing else.
 pub(super) async fn add_member(
     context: &Context,
     object: &ZitiController,
@@ -129,13 +129,20 @@ pub(super) async fn add_member(
     age: SignedDuration,
 ) -> Result<(), Error> {
     let client = writer(context, object)?;
+    let path = io::path(object);
     if let Err(error) = client.add_member(address, true).await {
-        if age < STARTING {
-            debug!(controller = io::path(object), member, %error, "does not join yet");
-            return Ok(());
+        if matches!(error.kind(), ErrorKind::NoLeader | ErrorKind::Unreachable) {
+            // It is not the member's doing.
+            return Err(told(&error));
         }
-        return Err(told(&error));
+        debug!(controller = path, member, %error, "does not join yet");
+        if age >= STARTING {
+            let why = Some(problem::chain(&error));
+            context.controllers.tried_to_join(&path, member, why);
+        }
+        return Ok(());
     }
+    context.controllers.tried_to_join(&path, member, None);
     info!(controller = io::path(object), member, "joined the cluster");
     let note = format!("{member} joined the cluster");
     context.events.done(object, "MemberJoined", note).await;

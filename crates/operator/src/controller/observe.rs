@@ -14,8 +14,9 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::DynamicObject;
 use plan::Settings;
-use plan::controller::{Cluster, Facts, Users};
+use plan::controller::{Cluster, Facts, FailedJoin, Users};
 use plan::edge_router::Problem;
+use std::collections::BTreeMap;
 
 /// Everything that was observed. The Secrets stay here: the planner sees what
 /// their certificates say, and digests.
@@ -30,6 +31,7 @@ pub(super) struct Observed {
     pub(super) network: Option<ZitiNetwork>,
     pub(super) users: Users,
     pub(super) cluster: Result<Cluster, Problem>,
+    pub(super) joins: BTreeMap<String, FailedJoin>,
 }
 
 pub(super) async fn observe(context: &Context, object: &ZitiController) -> Result<Observed, Error> {
@@ -63,6 +65,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         network,
         users,
         cluster: Ok(Cluster::default()),
+        joins: context.controllers.joins(&io::path(object)),
     };
     observed.cluster = cluster::ask(context, object, &observed).await;
     Ok(observed)
@@ -118,6 +121,7 @@ impl Observed {
             admin: secrets::admin(&self.secrets),
             bootstrap: secrets::bootstrap(&self.secrets),
             cluster: self.cluster.clone(),
+            joins: self.joins.clone(),
             operator: secrets::operator(&self.secrets),
             network: self.network.clone(),
             users: self.users,

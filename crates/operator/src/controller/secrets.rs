@@ -1,5 +1,6 @@
 //! The Secrets of a ZitiController: read, and put into what a planner may know.
 
+use super::written;
 use crate::context::Context;
 use crate::problem::{self, Error};
 use api::{ZitiController, names};
@@ -126,24 +127,31 @@ pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, Mem
     let Root::Sound(root) = root else {
         return None;
     };
-    let keys = secret.data.iter().flatten().map(|(key, _)| key.as_str());
-    let members: BTreeSet<&str> = files::OF_MEMBER
-        .iter()
-        .flat_map(|file| keys.clone().filter_map(move |key| key.strip_suffix(*file)))
-        .filter_map(|member| member.strip_suffix('.'))
-        .collect();
     let current = text(secret, CA).as_ref() == Some(&root.bundle);
-    let members = members.into_iter().map(|member| {
-        let certificate = pair(secret, root, member, files::CERT, files::KEY);
-        let signer = pair(secret, root, member, files::SIGNER, files::SIGNER_KEY);
+    let members = members_in(secret).into_iter().map(|member| {
+        let name = member.as_str();
+        let certificate = pair(secret, root, name, files::CERT, files::KEY);
+        let signer = pair(secret, root, name, files::SIGNER, files::SIGNER_KEY);
         let pki = MemberPki {
             certificate: certificate.map(|facts| leaf(&facts)),
             signer: signer.filter(|facts| facts.is_ca).map(|facts| life(&facts)),
+            written_at: written::at(secret, name),
             bundle_is_current: current,
         };
-        (member.to_owned(), pki)
+        (member, pki)
     });
     Some(members.collect())
+}
+
+/// The members of which the Secret holds anything.
+pub(super) fn members_in(secret: &Secret) -> BTreeSet<String> {
+    let keys = secret.data.iter().flatten().map(|(key, _)| key.as_str());
+    files::OF_MEMBER
+        .iter()
+        .flat_map(|file| keys.clone().filter_map(move |key| key.strip_suffix(*file)))
+        .filter_map(|member| member.strip_suffix('.'))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A certificate that the root signed and whose key is there.

@@ -124,9 +124,10 @@ async fn write_to_network(
     if let (Some(leader), Step::ReEnroll { id, .. }) = (standing.elsewhere, step) {
         // In a cluster only the leader's token is good after a re-enrollment.
         let message = format!(
-            "ZitiNetwork {}: router {id} gets no new token, since the controller that leads, {} ({}), is at none of its \
+            "ZitiNetwork {}: router {id} gets no new token, since the controller that leads, {}, is at none of its \
              spec.managementApi: add it there",
-            network.key.1, leader.id, leader.address
+            network.key.1,
+            leader.told()
         );
         return Err(Problem::new(reasons::NETWORK_NOT_READY, message).into());
     }

@@ -163,6 +163,7 @@ async fn ask(
                 server_time: None,
                 token_is_ours: is_ours(network, &connection, token).await,
                 names_controllers: network.names_controllers(),
+                leader_elsewhere: network.controllers.elsewhere(),
             };
             return (
                 NetworkFacts::NoCredential(basics),
@@ -246,6 +247,7 @@ async fn view(
             server_time,
             token_is_ours: is_ours(network, connection, token).await,
             names_controllers: network.names_controllers(),
+            leader_elsewhere: network.controllers.elsewhere(),
         },
         entities,
         many_missing: many_missing(context, network),

@@ -16,8 +16,12 @@ use std::cmp::Reverse;
 /// the rollout is said to have stalled; whoever waits for it goes on waiting.
 pub(super) const DEADLINE: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a member of a cluster that has no leader is not ready before it is one
-/// that does not work. An election takes some five seconds.
+/// How long a cluster that had a leader is not called lost without one. An election
+/// takes some five seconds.
+pub(super) const ELECTION: SignedDuration = SignedDuration::from_secs(15);
+
+/// How long a cluster has no leader before a member that is not ready is one that
+/// does not work.
 const LEADERLESS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Votes that make a majority of so many members.
@@ -31,6 +35,15 @@ pub fn led<'a>(facts: &'a Facts) -> Option<&'a Cluster> {
     let cluster = facts.cluster.as_ref().ok()?;
     let leader = cluster.leader()?;
     (leader.id == cluster.asked).then_some(cluster)
+}
+
+/// How long no leader has been seen, by the operator's clock alone.
+pub(super) fn leaderless_for(facts: &Facts) -> SignedDuration {
+    let status = facts.object.status.as_ref();
+    let since = status.and_then(|status| status.leaderless_since.as_ref());
+    since.map_or(SignedDuration::ZERO, |since| {
+        facts.now.duration_since(since.0)
+    })
 }
 
 /// Whether the network has been made.
@@ -96,15 +109,8 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
             return None;
         }
         if leaver.leads() {
-            // One that has moved joins again first: whoever leads from an address
-            // that the others do not know is shown by none of them as their leader.
-            let heir = members
-                .iter()
-                .find(|member| member.wanted && member.is_up() && !has_moved(facts, member));
-            if let Some(heir) = heir {
-                return Some(Step::TransferLeadership {
-                    to: heir.name.clone(),
-                });
+            if let Some(hands_over) = hand_over(facts, members) {
+                return Some(hands_over);
             }
         } else {
             return Some(Step::RemoveMember {
@@ -112,9 +118,18 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
             });
         }
     }
+    let leader = members.iter().find(|member| member.leads());
+    if leader.is_some_and(|leader| has_moved(facts, leader))
+        && let Some(hands_over) = hand_over(facts, members)
+    {
+        return Some(hands_over);
+    }
     let joiner = members.iter().find(|member| {
         let outside = member.peer.is_none() && member.outdated().is_none();
-        member.wanted && member.runs() && (outside || has_moved(facts, member))
+        let due = outside || has_moved(facts, member);
+        // To take in a member anew, Ziti takes it out first, and so its own leader.
+        let due = due && !member.leads();
+        member.wanted && member.runs() && due && may_try(facts, member)
     })?;
     let there = connected(Some(&joiner.name));
     let safe = if joiner.peer.is_some_and(|peer| peer.voter) {
@@ -129,6 +144,34 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
         member: joiner.name.clone(),
         address: address(facts, joiner.ordinal),
     })
+}
+
+/// Have a member lead that stays where it is known. Whoever leads from an address that
+/// the others do not know takes itself for leaderless, and is not ready.
+fn hand_over(facts: &Facts, members: &[Member]) -> Option<Step> {
+    let heir = members.iter().find(|member| {
+        let stays = member.wanted && member.is_up() && !has_moved(facts, member);
+        stays && !member.leads()
+    })?;
+    Some(Step::TransferLeadership {
+        to: heir.name.clone(),
+    })
+}
+
+/// Whether it is time to take a member in. One that could not be dialled is tried
+/// again and again, and leaves what else is due its turn; a new pod is tried at once.
+fn may_try(facts: &Facts, member: &Member) -> bool {
+    facts.joins.get(&member.name).is_none_or(|failed| {
+        let since = facts.now.duration_since(failed.at);
+        since >= failed.patience() || member.age(facts) < since
+    })
+}
+
+/// Whether a restart of others waits for it: it is in the cluster, or on its way
+/// there. One that has not come within its time has no vote that would be missed,
+/// and may never come.
+pub(super) fn counts(facts: &Facts, member: &Member) -> bool {
+    led(facts).is_none() || member.peer.is_some() || member.age(facts) < DEADLINE
 }
 
 /// Whether it runs at another address than the one by which it is known in the
@@ -158,14 +201,13 @@ pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
         .iter()
         .filter(|member| member.ordinal < replicas(workload))
         .collect();
-    if told
-        .iter()
-        .any(|member| member.pod.is_none() || member.is_terminating())
-    {
+    let counted = || told.iter().filter(|member| counts(facts, member));
+    if counted().any(|member| member.pod.is_none() || member.is_terminating()) {
         return None;
     }
     let due: Vec<(&Member, &str)> = told
         .iter()
+        .filter(|member| !member.is_terminating())
         .filter_map(|member| Some((*member, member.outdated()?)))
         .collect();
     let mut due = due;
@@ -177,10 +219,10 @@ pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
     let idle = !member.is_ready()
         && match led(facts) {
             Some(_) => !member.is_connected(),
-            None => member.unready_for(facts) >= LEADERLESS,
+            None => leaderless_for(facts) >= LEADERLESS,
         };
-    let alone = told.len() == 1;
-    let spare = may_lose_one(facts) && (!member.is_up() || told.iter().all(|one| one.is_up()));
+    let alone = counted().count() == 1;
+    let spare = may_lose_one(facts) && (!member.is_up() || counted().all(|one| one.is_up()));
     // Those whose certificates have ended keep what is connected, and nobody can
     // ask them how they are.
     let ended = led(facts).is_none() && member.certificate_has_ended(facts);

@@ -152,16 +152,14 @@ impl Member<'_> {
 
     /// Whether it was given certificates after its pod was made.
     fn was_renewed(&self) -> bool {
-        let leaf = self.pki.and_then(|pki| pki.certificate.as_ref());
-        let signer = self.pki.and_then(|pki| pki.signer);
-        let issued = leaf.map(|leaf| leaf.life.issued_at());
-        let signer = signer.map(|life| life.issued_at());
+        let written = self.pki.and_then(|pki| pki.written_at);
         let started = self
             .pod
             .and_then(|pod| pod.metadata.creation_timestamp.as_ref());
-        // Both times are whole seconds.
+        // Both are the API server's, and whole seconds: a pod of the same second has
+        // not mounted anything yet.
         let started = started.map(|started| started.0);
-        started.is_some_and(|started| issued.max(signer).is_some_and(|issued| issued > started))
+        started.is_some_and(|started| written.is_some_and(|written| written > started))
     }
 
     /// Whether what its pod read when it started has ended: it has new ones, and
@@ -169,16 +167,6 @@ impl Member<'_> {
     pub fn certificate_has_ended(&self, facts: &Facts) -> bool {
         let days = i64::from(facts.object.spec.pki.certificate_days);
         self.was_renewed() && self.age(facts) >= SignedDuration::from_hours(24 * days)
-    }
-
-    /// How long Kubernetes has not called its pod ready.
-    pub fn unready_for(&self, facts: &Facts) -> SignedDuration {
-        let status = self.pod.and_then(|pod| pod.status.as_ref());
-        let conditions = status.and_then(|status| status.conditions.as_ref());
-        let mut conditions = conditions.into_iter().flatten();
-        let ready = conditions.find(|condition| condition.type_ == "Ready");
-        let turned = ready.and_then(|condition| condition.last_transition_time.as_ref());
-        turned.map_or(self.age(facts), |at| facts.now.duration_since(at.0))
     }
 
     /// How long its pod has been there.

@@ -73,6 +73,8 @@ pub struct Facts<'a> {
     pub bootstrap: Option<Bootstrap>,
     /// What the cluster says of itself.
     pub cluster: Result<Cluster, Problem>,
+    /// Members that could not be taken into it, by name: the last attempt of each.
+    pub joins: BTreeMap<String, FailedJoin>,
     /// The operator's own identity on the network.
     pub operator: Option<OperatorToken>,
     /// The ZitiNetwork of the same name, whosever it is.
@@ -133,6 +135,29 @@ pub struct Bootstrap {
     pub admin: Option<String>,
 }
 
+/// A member that could not be taken into the cluster. The operator remembers it
+/// until it succeeds, or ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedJoin {
+    /// When it was tried last.
+    pub at: Timestamp,
+    /// How often it has failed.
+    pub times: u32,
+    /// Why, by the leader's word.
+    pub why: String,
+}
+
+impl FailedJoin {
+    /// How long until it is tried again: 15 s, twice that after each, and five
+    /// minutes at most. Others need the time, since an attempt can take seconds.
+    pub fn patience(&self) -> SignedDuration {
+        let doubled = 1 << self.times.saturating_sub(1).min(5);
+        SignedDuration::from_secs(15)
+            .saturating_mul(doubled)
+            .min(SignedDuration::from_mins(5))
+    }
+}
+
 /// What the cluster says of itself, through one of its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
@@ -176,6 +201,33 @@ impl Peer {
 }
 
 impl Cluster {
+    /// The cluster by the list of one member. Its voters alone: Ziti lists whoever is
+    /// connected as well, a member that was removed among them, and we make none
+    /// without a vote.
+    ///
+    /// Ziti calls that member the leader whose address is the leader's. One that leads
+    /// from another address than the cluster knows is not shown by itself, and by
+    /// others only beside the voters. Who was shown so is kept in `moved`, from one
+    /// list to the next (tried on 1.6.0 and 2.1).
+    pub fn listed(asked: &str, peers: Vec<Peer>, moved: &mut Option<String>) -> Self {
+        let beside = peers.iter().find(|peer| peer.leader && !peer.voter);
+        if let Some(leader) = beside {
+            *moved = Some(leader.id.clone());
+        }
+        let voters = peers.into_iter().filter(|peer| peer.voter);
+        let mut members: Vec<Peer> = voters.collect();
+        if !members.iter().any(|peer| peer.leader) {
+            for peer in &mut members {
+                peer.leader = moved.as_ref() == Some(&peer.id);
+            }
+        }
+        Self {
+            asked: asked.to_owned(),
+            members,
+            ..Self::default()
+        }
+    }
+
     /// Whether those that are connected run different versions: until they do not,
     /// Ziti takes no writes but changes of the members
     /// (`controller/raft/mesh`, `updateClusterState`).

@@ -48,11 +48,6 @@ impl Life {
         self.until.checked_sub(length / 3).unwrap_or(self.until)
     }
 
-    /// When it was issued.
-    pub fn issued_at(&self) -> Timestamp {
-        self.from.checked_add(BACKDATED).unwrap_or(self.from)
-    }
-
     /// As much of it as another one allows.
     fn within(self, other: Self) -> Self {
         Self {
@@ -70,6 +65,10 @@ pub struct MemberPki {
     /// The life of its signer, where key and certificate belong together and the
     /// root has signed it.
     pub signer: Option<Life>,
+    /// When they were put into their Secret, by the API server's clock: it is also
+    /// the one that says how old a pod is. Never by the operator's, which would
+    /// restart members again and again where it is ahead, and never where it is behind.
+    pub written_at: Option<Timestamp>,
     /// Whether the trust bundle beside them is that of the root.
     pub bundle_is_current: bool,
 }

@@ -1,10 +1,10 @@
 //! Puts the state of the controllers into words.
 
-use super::cluster::{self, is_made, led, quorum};
+use super::cluster::{self, ELECTION, is_made, leaderless_for, led, quorum};
 use super::member::{Member, wished};
 use super::network::{POLICY, Policy};
 use super::{Cluster, Facts, Plan, Root, Step};
-use crate::conditions::{Conditions, Truth};
+use crate::conditions::{Conditions, Truth, is_true};
 use crate::edge_router::Problem;
 use api::controller::{BootstrapPolicies, ControllerMember, Initialization};
 use api::reasons::{self, types};
@@ -149,11 +149,14 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditio
             .min()
     });
     status.certificate_expiry = ends.min().map(Time);
-    if facts
-        .cluster
-        .as_ref()
-        .is_ok_and(|cluster| cluster.leader().is_none())
-    {
+    if led(facts).is_none() && is_made(facts) {
+        status.leaderless_since.get_or_insert(Time(facts.now));
+    } else {
+        status.leaderless_since = None;
+    }
+    // One that cannot be asked for a moment may lead all the same.
+    let says_none = matches!(&facts.cluster, Ok(cluster) if cluster.leader().is_none());
+    if says_none || leaderless_for(facts) >= ELECTION {
         status.leader = None;
     }
     if let Some(cluster) = led(facts) {
@@ -196,7 +199,9 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
     let mixed = led(facts).is_some_and(Cluster::is_mixed);
     let pending = |member: &&Member| {
         let lone = member.peer.is_none() && member.runs() && member.wanted;
-        lone && led(facts).is_some() && member.age(facts) >= cluster::DEADLINE
+        let late = member.age(facts) >= cluster::DEADLINE;
+        let failed = facts.joins.contains_key(&member.name);
+        member.wanted && led(facts).is_some() && (failed || lone && late)
     };
     let taken = led(facts)
         .and_then(|cluster| cluster.policies)
@@ -217,8 +222,12 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             message,
         );
     } else if let Some(member) = members.iter().find(pending) {
+        let why = facts
+            .joins
+            .get(&member.name)
+            .map_or_else(|| "read its log".to_owned(), |failed| failed.why.clone());
         let message = format!(
-            "{} has not been taken into the cluster: read its log; it is tried again",
+            "{} could not be taken into the cluster: {why}; it is tried again",
             member.name
         );
         conditions.set(
@@ -274,8 +283,13 @@ fn progress(facts: &Facts, members: &[Member], steps: &[Step], conditions: &mut 
         .filter(|member| member.wanted && member.is_up())
         .count();
     let (truth, reason, message) = if let Some(member) = cluster::stalled(facts, members) {
+        let others = if cluster::counts(facts, member) {
+            "the others are left as they are"
+        } else {
+            "it is not in the cluster, so the others do not wait for it"
+        };
         let message = format!(
-            "{} has been there for more than {} minutes and is not ready; the others are left as they are: read its log, mend the spec or go back",
+            "{} has been there for more than {} minutes and is not ready; {others}: read its log, mend the spec or go back",
             member.name,
             cluster::DEADLINE.as_mins()
         );
@@ -288,6 +302,9 @@ fn progress(facts: &Facts, members: &[Member], steps: &[Step], conditions: &mut 
             "{outdated} of {wished} members are still to be brought up to date, one at a time, the leader last"
         );
         (Truth::True, reasons::ROLLING_OUT, message)
+    } else if is_electing(facts) {
+        let message = "a leader is being elected".to_owned();
+        (Truth::True, reasons::ELECTING, message)
     } else if count(up) < wished {
         let message = format!("{up} of {wished} members are in the cluster and ready");
         (Truth::True, reasons::MEMBERS_NOT_READY, message)
@@ -306,7 +323,20 @@ fn progress(facts: &Facts, members: &[Member], steps: &[Step], conditions: &mut 
     conditions.set(types::PROGRESSING, truth, reason, message);
 }
 
+/// Whether the cluster was ready, and has had no leader for so short a time that
+/// one is to come. Where no pod runs at all, none is.
+fn is_electing(facts: &Facts) -> bool {
+    let status = facts.object.status.as_ref();
+    let was_ready = status.is_some_and(|status| is_true(&status.conditions, types::READY));
+    let runs = !matches!(&facts.cluster, Err(problem) if problem.reason == reasons::PENDING);
+    was_ready && runs && led(facts).is_none() && leaderless_for(facts) < ELECTION
+}
+
 fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
+    if is_electing(facts) {
+        // As it was.
+        return;
+    }
     let wished = wished(facts);
     let wanted = members.iter().filter(|member| member.wanted);
     let (truth, reason, message) = match (&facts.cluster, led(facts)) {

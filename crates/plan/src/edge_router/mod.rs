@@ -106,6 +106,9 @@ pub struct NetworkBasics {
     pub token_is_ours: Option<bool>,
     /// Whether the network itself names the controllers that routers dial.
     pub names_controllers: bool,
+    /// The controller that leads the cluster, in a few words, where none of the
+    /// ZitiNetwork's addresses leads to it: only its new tokens are good.
+    pub leader_elsewhere: Option<String>,
 }
 
 /// What the network said when it was asked for this router.

@@ -2,8 +2,8 @@
 
 use super::draft::Draft;
 use super::{
-    CHURN_LIMIT, Entity, Facts, LATE_COMMIT, Problem, RE_ENROLL_INTERVAL, SecretFacts, Step,
-    TokenSource, View,
+    CHURN_LIMIT, Entity, Facts, LATE_COMMIT, NetworkFacts, Problem, RE_ENROLL_INTERVAL,
+    SecretFacts, Step, TokenSource, View,
 };
 use api::edge_router::{AgentReport, Enrollment, Intent, IntentAct, Reissue};
 use api::reasons;
@@ -224,6 +224,15 @@ fn replace_token(facts: &Facts, entity: &Entity, reason: &str, what: &str, draft
             return draft.look_again(left);
         }
     }
+    if let Some(leader) = leader_elsewhere(facts) {
+        // To record an intent again and again would change nothing.
+        let next = format!(
+            "no new token can be had, since in a cluster only the leader's is good, and the controller that leads, {leader}, is \
+             at none of spec.managementApi of the ZitiNetwork: add it there"
+        );
+        draft.identity_lost(reason, what, &next);
+        return draft.look_again(CHURN_LIMIT);
+    }
     let intent = Intent {
         act: IntentAct::ReEnroll,
         previous_token: entity.token.as_ref().map(|token| token.digest.clone()),
@@ -239,6 +248,13 @@ fn replace_token(facts: &Facts, entity: &Entity, reason: &str, what: &str, draft
         why: what.to_owned(),
     });
     draft.identity_lost(reason, what, "a new token is being asked for");
+}
+
+fn leader_elsewhere<'a>(facts: &'a Facts) -> Option<&'a str> {
+    match &facts.network {
+        NetworkFacts::Known(view) => view.basics.leader_elsewhere.as_deref(),
+        _ => None,
+    }
 }
 
 pub(super) fn foreign_secret(facts: &Facts) -> Problem {

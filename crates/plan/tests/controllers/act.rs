@@ -78,6 +78,17 @@ impl World {
                     pod.ending = Some(1);
                 }
             }
+            Action::Cut(ordinal, true) => {
+                self.cut.insert(ordinal);
+            }
+            Action::Cut(ordinal, false) => {
+                self.cut.remove(&ordinal);
+            }
+            Action::IsAsWished => {
+                let missing = self.missing();
+                self.must(missing.is_none(), || format!("not as wished: {missing:?}"));
+            }
+            Action::AreUpToDate => self.are_up_to_date(),
             Action::ForceDelete(ordinal) => {
                 if self
                     .kube

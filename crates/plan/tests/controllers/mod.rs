@@ -23,7 +23,8 @@ use api::{ZitiController, ZitiNetwork};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::Settings;
-use plan::controller::Users;
+use plan::controller::{FailedJoin, Users};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const NAME: &str = "ziti";
 pub(crate) const NAMESPACE: &str = "farm";
@@ -45,16 +46,24 @@ pub(crate) struct World {
     users: Users,
     /// Who leads the cluster.
     leader: Option<i32>,
+    /// When somebody was last seen to lead.
+    led_at: Timestamp,
     /// Whose turn it is in an election.
     turn: i32,
     /// How many networks were made.
     networks: u32,
+    /// How far the operator's clock is ahead, in seconds.
+    skew: i64,
     /// Members dial each other at addresses that were in use before as well.
     old_names_live: bool,
     /// A member that was removed stays connected while it runs.
     lingering: bool,
     /// A person took volumes away.
     accidents: bool,
+    /// Members whose network is broken.
+    cut: BTreeSet<i32>,
+    /// Members that could not be taken in, as the operator remembers them.
+    joins: BTreeMap<String, FailedJoin>,
     /// How the last object said that volumes go with it, once its finalizer is off.
     kept: Option<api::router::RetentionPolicy>,
     broken: Option<String>,
@@ -80,8 +89,10 @@ impl World {
         let mut spec: ZitiControllerSpec =
             serde_json::from_value(serde_json::json!({})).expect("all has a default");
         spec.replicas = script.replicas;
+        let now = Timestamp::from_second(1_000_000).expect("in range");
         let mut world = Self {
-            now: Timestamp::from_second(1_000_000).expect("in range"),
+            now,
+            led_at: now,
             settings: Settings {
                 install_id: "farm".into(),
                 agent_image: "registry.example/agent:7".into(),
@@ -100,9 +111,12 @@ impl World {
             leader: None,
             turn: script.turn,
             networks: 0,
+            skew: script.skew,
             old_names_live: script.old_names_live,
             lingering: script.lingering,
             accidents: false,
+            cut: BTreeSet::new(),
+            joins: BTreeMap::new(),
             kept: None,
             broken: None,
             log: Vec::new(),

@@ -5,13 +5,19 @@ use super::kube::member;
 use super::raft::ordinal;
 use super::script::Fault;
 use super::{NAME, World};
-use api::names;
+use api::reasons::types;
+use api::{ZitiControllerStatus, names};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use plan::conditions::{find, is_true};
 use plan::controller::cluster::quorum;
-use plan::controller::{Facts, Plan, Step, after_failure, plan};
+use plan::controller::{Facts, FailedJoin, Plan, Step, after_failure, plan};
 use plan::edge_router::Problem;
 use plan::set::member::replicas;
 use std::collections::BTreeSet;
+
+/// An election is over by then.
+const ELECTION: SignedDuration = SignedDuration::from_secs(15);
 
 /// How the cluster stood when the operator looked.
 struct Before {
@@ -39,16 +45,24 @@ impl World {
             admin: self.secrets.admin(),
             bootstrap: self.secrets.bootstrap.clone(),
             cluster: self.ask(),
+            joins: self.joins.clone(),
             operator: self.secrets.operator.clone(),
             network: self.network.clone(),
             users: self.users,
-            now: self.now,
+            now: self.operators_clock(),
         }
     }
 
+    /// What the operator takes for now.
+    pub(crate) fn operators_clock(&self) -> Timestamp {
+        let skew = SignedDuration::from_secs(self.skew);
+        self.now.checked_add(skew).expect("in range")
+    }
+
     fn before(&self) -> Before {
-        let leads = self.leader.or_else(|| self.electable());
-        let leads = leads.filter(|leader| !self.is_hidden(*leader));
+        // Nobody can see that one is about to lead whom the others do not know.
+        let next = || self.electable().filter(|one| !self.is_hidden(*one));
+        let leads = self.leader.or_else(next);
         let count = self.kube.set.as_ref().map_or(0, replicas);
         let stays = |ordinal: &i32| {
             self.kube
@@ -90,6 +104,7 @@ impl World {
         for (index, step) in plan.steps.iter().enumerate() {
             let at = |number: u8| usize::from(number) == index;
             if matches!(fault, Fault::Crash(after) if at(after)) {
+                self.joins.clear();
                 return self.note("  the operator ends");
             }
             self.note(&format!("  {}", short(step)));
@@ -103,11 +118,11 @@ impl World {
             if matches!(fault, Fault::LoseReply(number) if at(number)) {
                 done = Err(Problem::new(api::reasons::REFUSED, "no reply"));
             }
+            let now = self.operators_clock();
             let Some(object) = &mut self.object else {
                 return;
             };
             if let Err(problem) = done {
-                let now = self.now;
                 object.status = Some(after_failure(
                     &plan,
                     &problem,
@@ -118,8 +133,27 @@ impl World {
             }
         }
         if let Some(object) = &mut self.object {
-            object.status = Some(plan.status);
+            let before = object.status.replace(plan.status);
+            self.judge_status(&before.unwrap_or_default());
         }
+    }
+
+    /// A cluster that had a leader moments ago is not lost.
+    fn judge_status(&mut self, before: &ZitiControllerStatus) {
+        if self.leader.is_some() {
+            self.led_at = self.now;
+        }
+        let object = self.object.as_ref();
+        let Some(status) = object.and_then(|object| object.status.as_ref()) else {
+            return;
+        };
+        let ready = find(&status.conditions, types::READY);
+        let lost = ready.is_some_and(|ready| ready.reason == api::reasons::QUORUM_LOST);
+        let hasty = is_true(&before.conditions, types::READY)
+            && lost
+            && status.leaderless_since.is_some()
+            && self.now.duration_since(self.led_at) < ELECTION;
+        self.must(!hasty, || "an election is called a lost quorum".to_owned());
     }
 
     /// What must hold of each step, whatever comes of it.
@@ -141,7 +175,7 @@ impl World {
                 let others: Vec<_> = before
                     .missing
                     .iter()
-                    .filter(|one| member(**one) != *name)
+                    .filter(|one| member(**one) != *name && voters.contains(&member(**one)))
                     .collect();
                 if lost {
                     Some(format!("{name} is restarted, and quorum is given up"))
@@ -195,6 +229,29 @@ impl World {
         self.must(wrong.is_none(), || wrong.clone().unwrap_or_default());
     }
 
+    /// A failure is the operator's to remember, unless nobody leads, or its pod is
+    /// only just there.
+    fn tries_to_join(&mut self, name: &str, address: &str) -> Result<(), Problem> {
+        let tried = self.add_member(name, address);
+        let before = self.joins.remove(name).map_or(0, |before| before.times);
+        let Err(problem) = tried else { return Ok(()) };
+        if self.leader.is_none() {
+            return Err(problem);
+        }
+        self.note(&format!("    {}", problem.message));
+        let pod = self.kube.pods.get(&ordinal(name));
+        let age = pod.map(|pod| self.now.duration_since(pod.created));
+        if age.is_some_and(|age| age >= SignedDuration::from_mins(1)) {
+            let failed = FailedJoin {
+                at: self.operators_clock(),
+                times: before + 1,
+                why: problem.message,
+            };
+            self.joins.insert(name.to_owned(), failed);
+        }
+        Ok(())
+    }
+
     fn apply(&mut self, step: &Step) -> Result<(), Problem> {
         let read_only = || {
             Problem::new(
@@ -232,7 +289,7 @@ impl World {
                 self.secrets.make_root(trust_domain, *life);
             }
             Step::RenewRoot { life } => self.secrets.renew_root(*life),
-            Step::Issue(issues) => self.secrets.issue(issues),
+            Step::Issue(issues) => self.secrets.issue(issues, self.now),
             Step::ForgetMembers(gone) => {
                 for name in gone {
                     self.secrets.members.remove(name);
@@ -247,7 +304,7 @@ impl World {
             Step::WriteBootstrap { initialize } => {
                 self.secrets.write_bootstrap(initialize.as_deref());
             }
-            Step::AddMember { member, address } => return self.add_member(member, address),
+            Step::AddMember { member, address } => self.tries_to_join(member, address)?,
             Step::RemoveMember { member } => return self.remove_member(member),
             Step::TransferLeadership { to } => return self.transfer(to),
             Step::DeletePod { name, uid, .. } => {

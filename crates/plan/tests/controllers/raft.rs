@@ -43,13 +43,18 @@ impl World {
         self.kube.claims.get_mut(&ordinal)?.database.as_mut()
     }
 
+    fn is_cut(&self, one: i32) -> bool {
+        let pod = self.kube.pods.get(&one);
+        self.cut.contains(&one) || pod.is_none_or(|pod| pod.node_lost)
+    }
+
     /// Whether a process answers whoever dials the member at that address.
     fn answers(&self, from: i32, to: &str, address: &str) -> bool {
         if member(from) == to {
             return true;
         }
         let valid = |process: &Process| process.leaf.life.until > self.now;
-        let cut = |ordinal: i32| self.kube.pods.get(&ordinal).is_none_or(|pod| pod.node_lost);
+        let cut = |ordinal: i32| self.is_cut(ordinal);
         let target = self.process(ordinal(to));
         target.is_some_and(|target| {
             let there = target.address == address || self.old_names_live;
@@ -121,7 +126,7 @@ impl World {
     }
 
     /// Whether a member runs at another address than the others know: where it
-    /// leads, no list shows a leader.
+    /// leads, no voter is shown as the leader.
     pub(crate) fn is_hidden(&self, one: i32) -> bool {
         let known = self
             .database(one)
@@ -292,6 +297,16 @@ impl World {
                 peers.push(peer(&id, &process.address, false, true));
             }
         }
+        // A leader at another address than is known stands beside the voters.
+        if let Some(leader) = self.leader.filter(|leader| *leader != asked)
+            && self.is_hidden(leader)
+            && self.connected(leader).contains(&member(asked))
+            && let Some(process) = self.process(leader)
+        {
+            let (id, address) = (member(leader), process.address.clone());
+            peers.retain(|peer| peer.address != address);
+            peers.push(peer(&id, &address, false, true));
+        }
         peers
     }
 
@@ -310,6 +325,7 @@ impl World {
             return Err(problem(api::reasons::PENDING, "no member runs"));
         }
         let (mut asked, mut leaderless, mut failed) = (BTreeSet::new(), None, None);
+        let mut moved = None;
         while !order.is_empty() {
             let one = order.remove(0);
             if !asked.insert(one) {
@@ -318,7 +334,7 @@ impl World {
             let valid = self
                 .process(one)
                 .is_some_and(|process| process.leaf.life.until > self.now);
-            let cut = self.kube.pods.get(&one).is_none_or(|pod| pod.node_lost);
+            let cut = self.is_cut(one);
             let answer = match self.database(one) {
                 _ if !valid || cut => Err(problem(
                     api::reasons::CONTROLLER_UNREACHABLE,
@@ -332,11 +348,7 @@ impl World {
                     failed.get_or_insert(problem);
                 }
                 Ok((members, own)) => {
-                    let mut cluster = Cluster {
-                        asked: member(one),
-                        members,
-                        ..Cluster::default()
-                    };
+                    let mut cluster = Cluster::listed(&member(one), members, &mut moved);
                     let leader = cluster.leader().map(|leader| ordinal(&leader.id));
                     match leader {
                         Some(leader) if leader == one => {
@@ -344,7 +356,12 @@ impl World {
                             cluster.identities.clone_from(&own.identities);
                             return Ok(cluster);
                         }
-                        Some(leader) => order.insert(0, leader),
+                        Some(leader) => {
+                            if moved == Some(member(leader)) {
+                                asked.remove(&leader);
+                            }
+                            order.insert(0, leader);
+                        }
                         None => leaderless = Some(cluster),
                     }
                 }

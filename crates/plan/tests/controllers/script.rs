@@ -49,6 +49,12 @@ pub(crate) enum Action {
     Evict(i32),
     LoseVolume(i32),
     LoseNode(i32),
+    /// Its network breaks, or is mended.
+    Cut(i32, bool),
+    /// Every member of the cluster must run with what it was given.
+    AreUpToDate,
+    /// All must be as wished by now.
+    IsAsWished,
     ForceDelete(i32),
     Users(usize),
     UsersLeave,
@@ -65,6 +71,8 @@ pub(crate) enum Action {
 pub(crate) struct Script {
     pub(crate) replicas: i32,
     pub(crate) turn: i32,
+    /// How far the operator's clock is ahead of the cluster's, in seconds.
+    pub(crate) skew: i64,
     pub(crate) old_names_live: bool,
     pub(crate) lingering: bool,
     pub(crate) actions: Vec<Action>,
@@ -113,6 +121,7 @@ fn action() -> impl Strategy<Value = Action> {
         4 => member.clone().prop_map(Action::Evict),
         3 => member.clone().prop_map(Action::LoseVolume),
         2 => member.clone().prop_map(Action::LoseNode),
+        2 => (member.clone(), any::<bool>()).prop_map(|(one, cut)| Action::Cut(one, cut)),
         2 => member.prop_map(Action::ForceDelete),
         1 => Just(Action::DeleteWorkload),
         1 => Just(Action::LoseStatus),
@@ -127,14 +136,16 @@ pub(crate) fn script() -> impl Strategy<Value = Script> {
     (
         size,
         0..5i32,
+        prop_oneof![6 => Just(0), 1 => Just(600), 1 => Just(-600)],
         any::<bool>(),
         any::<bool>(),
         vec(action(), 1..40),
     )
         .prop_map(
-            |(replicas, turn, old_names_live, lingering, actions)| Script {
+            |(replicas, turn, skew, old_names_live, lingering, actions)| Script {
                 replicas,
                 turn,
+                skew,
                 old_names_live,
                 lingering,
                 actions,

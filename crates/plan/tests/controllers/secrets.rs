@@ -77,7 +77,8 @@ impl Secrets {
         root.life = life;
     }
 
-    pub(crate) fn issue(&mut self, issues: &[Issue]) {
+    /// `at` is the API server's time.
+    pub(crate) fn issue(&mut self, issues: &[Issue], at: Timestamp) {
         self.has_pki = true;
         self.bundle = self.root.as_ref().expect("it was there").bundle.clone();
         for issue in issues {
@@ -90,6 +91,9 @@ impl Secrets {
                 });
             }
             have.signer = issue.signer.or(have.signer);
+            if issue.certificate.is_some() || issue.signer.is_some() {
+                have.written_at = Some(at);
+            }
         }
     }
 
@@ -112,7 +116,7 @@ impl Secrets {
 
 impl World {
     pub(crate) fn make_identity(&mut self, serial: i64) {
-        let now: Timestamp = self.now;
+        let now: Timestamp = self.operators_clock();
         let identity = format!("id-{serial}-{}", now.as_second());
         let name = format!("ziti-operator-{serial}");
         let made = (identity.clone(), name.clone());

@@ -3,7 +3,8 @@
 
 use super::World;
 use super::act::{IMAGES, advertised};
-use super::kube::member;
+use super::kube::{Process, member};
+use super::raft::ordinal;
 use super::script::Action;
 use api::reasons::types;
 use plan::conditions::is_true;
@@ -72,6 +73,7 @@ impl World {
 
     /// Pods of nodes that do not answer, and names of the pods' own.
     fn mend_nodes(&mut self) {
+        self.cut.clear();
         self.kube.pods.retain(|_, pod| !pod.node_lost);
     }
 
@@ -165,7 +167,7 @@ impl World {
     }
 
     /// What is not as wished.
-    fn missing(&self) -> Option<String> {
+    pub(crate) fn missing(&self) -> Option<String> {
         let object = self.object.as_ref()?;
         let wished = object.spec.replicas;
         let all: BTreeSet<i32> = (0..wished).collect();
@@ -203,9 +205,7 @@ impl World {
             let (name, Some(process)) = (member(*ordinal), &pod.process) else {
                 return Some(format!("{} does not run", member(*ordinal)));
             };
-            let pki = &self.secrets.members[&name];
-            let current = pki.certificate.as_ref() == Some(&process.leaf)
-                && pki.signer == Some(process.signer);
+            let current = self.has_read(&name, process);
             if !pod.ready || Some(&pod.revision) != revision.as_ref() || !current {
                 return Some(format!(
                     "{name} is not ready, or of an old template or certificate"
@@ -225,6 +225,31 @@ impl World {
         let steps = self.plan()?.steps;
         let steps: Vec<String> = steps.iter().map(super::operator::short).collect();
         (!steps.is_empty()).then(|| format!("steps are left: {steps:?}"))
+    }
+
+    /// Whether a process has read what the Secret holds for it.
+    fn has_read(&self, name: &str, process: &Process) -> bool {
+        let pki = &self.secrets.members[name];
+        pki.certificate.as_ref() == Some(&process.leaf) && pki.signer == Some(process.signer)
+    }
+
+    /// What must not wait for one that cannot join.
+    pub(crate) fn are_up_to_date(&mut self) {
+        let voters = self.leader.and_then(|leader| self.database(leader));
+        let voters: Vec<String> = voters
+            .into_iter()
+            .flat_map(|own| own.voters.keys().cloned())
+            .collect();
+        let behind: Vec<String> = voters
+            .into_iter()
+            .filter(|name| {
+                let process = self.process(ordinal(name));
+                !process.is_some_and(|process| self.has_read(name, process))
+            })
+            .collect();
+        self.must(behind.is_empty() && self.leader.is_some(), || {
+            format!("{behind:?} run with old certificates")
+        });
     }
 
     /// At rest nothing is written, and the status stays as it is.

@@ -1,11 +1,11 @@
 //! Which token a router is given, and when another one.
 
-use api::reasons;
+use api::reasons::{self, types};
 use k8s_openapi::jiff::SignedDuration;
 use plan::edge_router::{Entity, Step};
 use plan::token::TokenFacts;
 
-use crate::case::{Case, now, ours, report, token, verified};
+use crate::case::{Case, condition, now, ours, report, token, verified};
 
 /// The network keeps an expiry of its own for a token, which was wrong after a re-enrollment, and
 /// several enrollments for one router. A token says itself when it ends, and the controller's
@@ -57,4 +57,29 @@ fn an_enrollment_that_failed_after_its_certificate_was_issued_gets_a_fresh_token
             "{reason}: {steps:?}"
         );
     }
+}
+
+/// An intent that is recorded before a write which cannot be made costs a write each time.
+#[test]
+fn a_lost_router_whose_new_token_nobody_can_give_costs_no_write() {
+    let lost = report(reasons::IDENTITY_LOST, None, None);
+    let mut case = Case::managed(vec![verified("gone")])
+        .recorded()
+        .reported(lost);
+    let [Step::RecordIntent { .. }, Step::ReEnroll { .. }] = &case.plan().steps[..] else {
+        panic!("it gets a new token: {:?}", case.plan().steps);
+    };
+    let leader = "c-1 (tls:c-1.example:1280)".to_owned();
+    case.view().basics.leader_elsewhere = Some(leader.clone());
+    let first = case.plan();
+    assert_eq!(first.steps, []);
+    let told = &condition(&first, types::ENROLLED).message;
+    assert!(
+        told.contains(&leader) && told.contains("spec.managementApi"),
+        "{told}"
+    );
+    let agent = case.status().agent.take();
+    *case.status() = first.status.clone();
+    case.status().agent = agent;
+    assert_eq!(case.plan().status, first.status);
 }

@@ -120,6 +120,7 @@ impl World {
             identity: self.ziti.identity.clone(),
             identity_confirmed: self.confirmed.as_ref() == Some(&self.ziti.identity),
             basics: NetworkBasics {
+                leader_elsewhere: None,
                 server_time: Some(self.now),
                 token_is_ours: None,
                 names_controllers: true,
