@@ -64,6 +64,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         extras: Vec::new(),
         root: Root::Sound(root(object)),
         pki: None,
+        issuer: None,
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
         cluster: Ok(cluster(1)),
@@ -163,6 +164,7 @@ fn renewed(left: i32, of: i32, root: Life) -> Option<(Option<Life>, Option<Life>
         certificate: Some(certificate),
         signer: Some(Life::of_days(3650, now())),
         bundle_is_current: true,
+            held: plan::controller::issuer::Held::default(),
     };
     facts.pki = Some([(member, pki)].into());
     let issue = due(&facts, root).into_iter().next()?;

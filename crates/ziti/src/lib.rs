@@ -10,6 +10,7 @@
 //! | [`token`] | what does this enrollment token say? |
 //! | [`trust`] | which certificates may speak for this network? |
 //! | [`authority`] | the certificates of a network of controllers |
+//! | [`chain`] | where does a certificate of another issuer lead, and until when? |
 //! | [`pki`] | keys, signing requests, and what a certificate says |
 //! | [`random`] | passwords |
 //! | [`enroll`] | redeem a one-time token for an identity |
@@ -22,6 +23,7 @@
 //! caller handed over: there are no default roots and no trust on first use.
 
 pub mod authority;
+pub mod chain;
 pub mod enroll;
 pub mod events;
 pub mod extend;

@@ -41,14 +41,14 @@ fn api(context: &Context, object: &ZitiController) -> Api<Secret> {
 }
 
 /// Keys of a Secret and their values; those without one go.
-type Data = BTreeMap<String, Option<ByteString>>;
+pub(super) type Data = BTreeMap<String, Option<ByteString>>;
 
-fn bytes(text: &str) -> ByteString {
+pub(super) fn bytes(text: &str) -> ByteString {
     ByteString(text.as_bytes().to_vec())
 }
 
 /// Creates a Secret; one that is there is never written over.
-async fn create(
+pub(super) async fn create(
     context: &Context,
     object: &ZitiController,
     name: &str,
@@ -71,7 +71,7 @@ async fn create(
 }
 
 /// Changes a Secret that is known, or creates it.
-async fn write(
+pub(super) async fn write(
     context: &Context,
     object: &ZitiController,
     known: Option<&Secret>,
@@ -87,7 +87,7 @@ async fn write(
 
 /// Changes keys of a Secret, if it is still the one that was read; `null` takes a
 /// key away.
-async fn change(
+pub(super) async fn change(
     context: &Context,
     object: &ZitiController,
     known: &Secret,
@@ -129,12 +129,13 @@ pub(super) async fn make_root(
     Ok(())
 }
 
+fn gone() -> Error {
+    let message = "the root of the network's certificates went away meanwhile";
+    Problem::new(reasons::ROOT_UNUSABLE, message).into()
+}
+
 /// The root that is kept.
 fn root(observed: &Observed) -> Result<(&Secret, Authority, String), Error> {
-    let gone = || {
-        let message = "the root of the network's certificates went away meanwhile";
-        Error::from(Problem::new(reasons::ROOT_UNUSABLE, message))
-    };
     let secret = observed.secrets.root.as_ref().ok_or_else(gone)?;
     let bundle = text(secret, CA).ok_or_else(gone)?;
     let key = text(secret, CA_KEY).ok_or_else(gone)?;
@@ -179,7 +180,7 @@ pub(super) async fn mark_made(
     object: &ZitiController,
     observed: &Observed,
 ) -> Result<(), Error> {
-    let (secret, ..) = root(observed)?;
+    let secret = observed.secrets.root.as_ref().ok_or_else(gone)?;
     let metadata = json!({"annotations": {MADE: "true"}});
     change(context, object, secret, metadata, Data::new()).await
 }

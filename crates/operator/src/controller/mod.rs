@@ -5,6 +5,7 @@ mod apply;
 mod clients;
 mod cluster;
 mod issue;
+mod issuer;
 mod network;
 mod observe;
 mod secrets;

@@ -1,5 +1,6 @@
 //! The Secrets of a ZitiController: read, and put into what a planner may know.
 
+use super::issuer;
 use crate::context::Context;
 use crate::problem::{self, Error};
 use api::{ZitiController, names};
@@ -8,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
 use plan::controller::config::files;
+use plan::controller::issuer::Held;
 use plan::controller::pki::{Leaf, Life, MemberPki};
 use plan::controller::{Admin, Bootstrap, OperatorToken, Root, RootFacts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +40,8 @@ pub(super) struct Secrets {
     /// The operator's own client certificate, which the ZitiNetwork's controller
     /// keeps.
     pub(super) identity: Option<Secret>,
+    /// What cert-manager has issued; `None` where the root is our own.
+    pub(super) issued: Option<Vec<Secret>>,
 }
 
 /// By their names: one that a person put back may lack our labels.
@@ -62,6 +66,10 @@ pub(super) async fn read(context: &Context, object: &ZitiController) -> Result<S
         get(names::controller_operator_secret(&name)),
         get(names::admin_identity_secret(&name)),
     )?;
+    let issued = match &object.spec.pki.issuer_ref {
+        Some(_) => Some(issuer::read(context, &namespace, &name).await?),
+        None => None,
+    };
     Ok(Secrets {
         root,
         pki,
@@ -69,6 +77,7 @@ pub(super) async fn read(context: &Context, object: &ZitiController) -> Result<S
         bootstrap,
         operator,
         identity,
+        issued,
     })
 }
 
@@ -84,7 +93,11 @@ pub(super) fn root(secrets: &Secrets) -> Root {
     let Some(secret) = &secrets.root else {
         return Root::Absent;
     };
-    match sound_root(secret) {
+    let sound = match &secrets.issued {
+        Some(_) => issuer::sound_root(secret),
+        None => sound_root(secret),
+    };
+    match sound {
         Ok(root) => Root::Sound(root),
         Err(why) => Root::Unusable(why),
     }
@@ -113,7 +126,7 @@ fn sound_root(secret: &Secret) -> Result<RootFacts, String> {
     })
 }
 
-fn life(facts: &CertificateFacts) -> Life {
+pub(super) fn life(facts: &CertificateFacts) -> Life {
     Life {
         from: facts.not_before,
         until: facts.not_after,
@@ -133,6 +146,12 @@ pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, Mem
         .filter_map(|member| member.strip_suffix('.'))
         .collect();
     let current = text(secret, CA).as_ref() == Some(&root.bundle);
+    if secrets.issued.is_some() {
+        let given = members
+            .into_iter()
+            .map(|member| (member.to_owned(), issuer::given(secret, root, member)));
+        return Some(given.collect());
+    }
     let members = members.into_iter().map(|member| {
         let certificate = pair(secret, root, member, files::CERT, files::KEY);
         let signer = pair(secret, root, member, files::SIGNER, files::SIGNER_KEY);
@@ -140,6 +159,7 @@ pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, Mem
             certificate: certificate.map(|facts| leaf(&facts)),
             signer: signer.filter(|facts| facts.is_ca).map(|facts| life(&facts)),
             bundle_is_current: current,
+            held: Held::default(),
         };
         (member.to_owned(), pki)
     });
@@ -161,11 +181,16 @@ fn pair(
     (signed && key.belongs_to(&certificate).ok()?).then_some(facts)
 }
 
-fn leaf(facts: &CertificateFacts) -> Leaf {
+/// Host names and addresses in a certificate.
+pub(super) fn names_in(facts: &CertificateFacts) -> BTreeSet<String> {
     let ips = facts.ips.iter().map(ToString::to_string);
+    facts.dns.iter().cloned().chain(ips).collect()
+}
+
+fn leaf(facts: &CertificateFacts) -> Leaf {
     Leaf {
         life: life(facts),
-        names: facts.dns.iter().cloned().chain(ips).collect(),
+        names: names_in(facts),
         uri: facts.uris.first().cloned(),
     }
 }

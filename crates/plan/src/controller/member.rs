@@ -152,16 +152,13 @@ impl Member<'_> {
 
     /// Whether it was given certificates after its pod was made.
     fn was_renewed(&self) -> bool {
-        let leaf = self.pki.and_then(|pki| pki.certificate.as_ref());
-        let signer = self.pki.and_then(|pki| pki.signer);
-        let issued = leaf.map(|leaf| leaf.life.issued_at());
-        let signer = signer.map(|life| life.issued_at());
+        let given = self.pki.and_then(super::pki::MemberPki::given_at);
         let started = self
             .pod
             .and_then(|pod| pod.metadata.creation_timestamp.as_ref());
         // Both times are whole seconds.
         let started = started.map(|started| started.0);
-        started.is_some_and(|started| issued.max(signer).is_some_and(|issued| issued > started))
+        started.is_some_and(|started| given.is_some_and(|given| given > started))
     }
 
     /// Whether what its pod read when it started has ended: it has new ones, and
