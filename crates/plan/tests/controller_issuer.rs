@@ -107,6 +107,7 @@ impl World {
             }),
             signer: Some(issued.life),
             bundle_is_current: true,
+            trust_issued_at: None,
             held: Held {
                 certificate: print.clone(),
                 signer: print,
@@ -312,7 +313,8 @@ fn one_that_was_renewed_is_taken_at_once_and_the_renewed_authority_is_trusted_be
     world.offer(&world.offered("third", renewed.clone(), life(365)));
     assert_eq!(world.adopted(), None);
     let bundle = format!("{}{}", renewed.pem, authority("old", 3000).pem);
-    let keeps = |step: &Step| matches!(step, Step::KeepTrust { bundle: have, .. } if *have == bundle);
+    let keeps =
+        |step: &Step| matches!(step, Step::KeepTrust { bundle: have, .. } if *have == bundle);
     assert!(world.plan().steps.iter().any(keeps));
     // The pod has read the old one alone, which is of the same key.
     world.trust(&[renewed, authority("old", 3000)]);
@@ -356,8 +358,13 @@ fn an_authority_is_trusted_until_it_ends() {
         ..authority("ended", 1)
     };
     world.trust(&[authority("old", 3000), authority("older", 9), ended]);
-    let bundle = format!("{}{}", authority("old", 3000).pem, authority("older", 9).pem);
-    let keeps = |step: &Step| matches!(step, Step::KeepTrust { bundle: have, .. } if *have == bundle);
+    let bundle = format!(
+        "{}{}",
+        authority("old", 3000).pem,
+        authority("older", 9).pem
+    );
+    let keeps =
+        |step: &Step| matches!(step, Step::KeepTrust { bundle: have, .. } if *have == bundle);
     assert!(world.plan().steps.iter().any(keeps));
 }
 
@@ -432,7 +439,8 @@ fn without_cert_manager_nothing_is_asked_for_and_what_runs_goes_on() {
     assert_eq!(reason, reasons::ISSUER_UNUSABLE);
     assert!(message.contains("install cert-manager"), "{message}");
     let steps = world.plan().steps;
-    let asks = |step: &Step| matches!(step, Step::ApplyExtra(kind, _) if kind.kind == "Certificate");
+    let asks =
+        |step: &Step| matches!(step, Step::ApplyExtra(kind, _) if kind.kind == "Certificate");
     assert!(!steps.iter().any(asks));
     let goes_on = |step: &Step| matches!(step, Step::ApplyService(_));
     assert!(steps.iter().any(goes_on));
@@ -469,7 +477,10 @@ fn what_is_trusted_is_not_lost_unnoticed() {
     });
     let (reason, message) = world.told();
     assert_eq!(reason, reasons::ROOT_UNUSABLE);
-    assert!(message.contains("ConfigMap lamp-controller-ca"), "{message}");
+    assert!(
+        message.contains("ConfigMap lamp-controller-ca"),
+        "{message}"
+    );
     assert_eq!(world.plan().steps, []);
     // Another authority than the first one is no other network.
     world.trust(&[authority("new", 6000), authority("old", 3000)]);

@@ -164,7 +164,8 @@ fn renewed(left: i32, of: i32, root: Life) -> Option<(Option<Life>, Option<Life>
         certificate: Some(certificate),
         signer: Some(Life::of_days(3650, now())),
         bundle_is_current: true,
-            held: plan::controller::issuer::Held::default(),
+        trust_issued_at: None,
+        held: plan::controller::issuer::Held::default(),
     };
     facts.pki = Some([(member, pki)].into());
     let issue = due(&facts, root).into_iter().next()?;

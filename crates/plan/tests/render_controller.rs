@@ -141,6 +141,7 @@ fn issued(issues: &[Issue]) -> BTreeMap<String, MemberPki> {
             certificate: Some(leaf),
             signer: issue.signer,
             bundle_is_current: true,
+            trust_issued_at: None,
             held: plan::controller::issuer::Held::default(),
         };
         (issue.member.clone(), pki)

@@ -2,9 +2,10 @@
 //! is read, and copied to where pods mount it. What is copied, and when, is the
 //! planner's to say (`plan::controller::issuer`).
 
-use super::issue::{Data, bytes, change, create, write};
+use super::issue::{change, create, write};
 use super::observe::Observed;
 use super::secrets::{CA, MADE, Secrets, life, names_in, text};
+use super::sign::{Data, bytes};
 use crate::context::Context;
 use crate::io;
 use crate::problem::{self, Error};
@@ -106,7 +107,9 @@ fn sound(secret: &Secret, certificate: &str) -> Result<Offered, String> {
     let name = secret.name_any();
     let key = text(secret, KEY).ok_or_else(|| format!("has no {KEY} in Secret {name}"))?;
     let bundle = text(secret, CA).ok_or_else(|| {
-        format!("has no {CA} in Secret {name}, so nobody knows what to trust (ACME issuers tell no CA)")
+        format!(
+            "has no {CA} in Secret {name}, so nobody knows what to trust (ACME issuers tell no CA)"
+        )
     })?;
     let chain = linked(certificate, &key, &bundle)?;
     Ok(Offered {
@@ -174,6 +177,8 @@ pub(super) fn given(secret: &Secret, root: &RootFacts, member: &str) -> MemberPk
                 .or(made.map(|made| made.0)),
         },
         bundle_is_current: text(secret, CA).as_ref() == Some(&root.bundle),
+        // The annotation tells it.
+        trust_issued_at: None,
         certificate: certificate.map(|chain| Leaf {
             life: life_of(&chain),
             names: names_in(&chain.first),

@@ -9,6 +9,9 @@ mod issuer;
 mod network;
 mod observe;
 mod secrets;
+mod sign;
+#[cfg(test)]
+mod years;
 
 pub(crate) use clients::Clients;
 

@@ -146,6 +146,8 @@ pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, Mem
         .filter_map(|member| member.strip_suffix('.'))
         .collect();
     let current = text(secret, CA).as_ref() == Some(&root.bundle);
+    let bundle = text(secret, CA).and_then(|pem| CertificateFacts::from_pem(&pem).ok());
+    let trust_issued_at = bundle.map(|facts| life(&facts).issued_at());
     if secrets.issued.is_some() {
         let given = members
             .into_iter()
@@ -159,6 +161,7 @@ pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, Mem
             certificate: certificate.map(|facts| leaf(&facts)),
             signer: signer.filter(|facts| facts.is_ca).map(|facts| life(&facts)),
             bundle_is_current: current,
+            trust_issued_at,
             held: Held::default(),
         };
         (member.to_owned(), pki)

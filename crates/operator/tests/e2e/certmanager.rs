@@ -29,7 +29,10 @@ async fn renewed(stage: &Stage, certificate: &str, member: &str) -> Result<()> {
     let resource = ApiResource::from_gvk(&kind);
     let api: Api<DynamicObject> =
         Api::namespaced_with(stage.client.clone(), &stage.namespace, &resource);
-    let found = api.get(certificate).await.context("reading a Certificate")?;
+    let found = api
+        .get(certificate)
+        .await
+        .context("reading a Certificate")?;
     let mut conditions = found.data["status"]["conditions"].clone();
     let list = conditions.as_array_mut();
     list.context("it has no conditions")?.push(json!({
@@ -52,7 +55,7 @@ async fn renewed(stage: &Stage, certificate: &str, member: &str) -> Result<()> {
     Ok(())
 }
 
-/// A root that signed itself, an issuer of it, and a network of that: a router comes online, stays so
+/// A root that signed itself, an issuer between that it signed, and a network of that: a router comes online, stays so
 /// or comes back when certificates are renewed, and goes on while one member becomes three.
 #[test]
 fn a_network_runs_on_certificates_from_cert_manager_and_follows_their_renewal() {
@@ -73,16 +76,22 @@ fn a_network_runs_on_certificates_from_cert_manager_and_follows_their_renewal() 
 
 async fn lives(stage: &Stage) -> Result<()> {
     apply(stage, "Issuer", "self-signed", json!({"selfSigned": {}})).await?;
-    let authority = json!({"isCA": true, "commonName": "network", "secretName": "network",
-        "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Never"},
-        "issuerRef": {"name": "self-signed"}});
-    apply(stage, "Certificate", "network", authority).await?;
-    let issuer = json!({"ca": {"secretName": "network"}});
-    apply(stage, "Issuer", "network", issuer).await?;
+    for (name, by) in [("root", "self-signed"), ("network", "root")] {
+        let authority = json!({"isCA": true, "commonName": name, "secretName": name,
+            "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Never"},
+            "issuerRef": {"name": by}});
+        apply(stage, "Certificate", name, authority).await?;
+        let issuer = json!({"ca": {"secretName": name}});
+        apply(stage, "Issuer", name, issuer).await?;
+    }
 
     let begun = Instant::now();
     let pki = json!({"issuerRef": {"name": "network"}});
-    controller(stage, json!({"pki": pki, "bootstrapPolicies": "AllRouters"})).await?;
+    controller(
+        stage,
+        json!({"pki": pki, "bootstrapPolicies": "AllRouters"}),
+    )
+    .await?;
     stage
         .apply(json!({
             "apiVersion": "openziti.io/v1alpha1", "kind": "ZitiRouter",
@@ -118,9 +127,11 @@ async fn lives(stage: &Stage) -> Result<()> {
     renewed(stage, &names::member_certificate(&last), &last).await?;
     until_settled(stage, 3).await?;
     let ziti = Network::through(stage, &last).await?;
-    kubernetes::poll("the router to be online", Duration::from_mins(1), async || {
-        Ok(ziti.expect_online(&["edge-0"]).await.ok())
-    })
+    kubernetes::poll(
+        "the router to be online",
+        Duration::from_mins(1),
+        async || Ok(ziti.expect_online(&["edge-0"]).await.ok()),
+    )
     .await
 }
 

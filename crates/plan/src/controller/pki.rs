@@ -84,6 +84,9 @@ pub struct MemberPki {
     pub signer: Option<Life>,
     /// Whether the trust bundle beside them is that of the root.
     pub bundle_is_current: bool,
+    /// When the newest certificate of that bundle was issued. Who enrolls at a member
+    /// is given the bundle that it has read.
+    pub trust_issued_at: Option<Timestamp>,
     /// Where they come from an issuer that is not our own: what they were.
     pub held: Held,
 }
@@ -94,7 +97,8 @@ impl MemberPki {
         let issued = self.certificate.as_ref();
         let issued = issued.map(|leaf| leaf.life.issued_at());
         let signer = self.signer.map(|life| life.issued_at());
-        self.held.given_at.or(issued.max(signer))
+        let own = issued.max(signer).max(self.trust_issued_at);
+        self.held.given_at.or(own)
     }
 }
 

@@ -336,10 +336,7 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
                 facts.object.metadata.name.as_deref().unwrap_or_default(),
                 0,
             );
-            let waits = Problem::new(
-                reasons::PENDING,
-                format!("{first} is to make the network"),
-            );
+            let waits = Problem::new(reasons::PENDING, format!("{first} is to make the network"));
             let problem = issuer::trouble(facts).unwrap_or(waits);
             (Truth::False, problem.reason, problem.message)
         }

@@ -43,6 +43,11 @@ impl Secrets {
                 name.clone(),
                 MemberPki {
                     bundle_is_current: current,
+                    trust_issued_at: self
+                        .root
+                        .as_ref()
+                        .filter(|_| current)
+                        .map(|root| root.life.issued_at()),
                     ..have.clone()
                 },
             )

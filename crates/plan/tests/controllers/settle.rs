@@ -205,10 +205,11 @@ impl World {
             };
             let pki = &self.secrets.members[&name];
             let current = pki.certificate.as_ref() == Some(&process.leaf)
-                && pki.signer == Some(process.signer);
+                && pki.signer == Some(process.signer)
+                && self.secrets.bundle == process.bundle;
             if !pod.ready || Some(&pod.revision) != revision.as_ref() || !current {
                 return Some(format!(
-                    "{name} is not ready, or of an old template or certificate"
+                    "{name} is not ready, or of an old template, certificate or bundle"
                 ));
             }
             if process.leaf.life.until <= self.now || process.bundle.is_empty() {
