@@ -64,6 +64,7 @@ fn life(left: i32) -> Life {
 }
 
 /// The world of a network of one member, which has its certificates of `old`.
+#[derive(Clone)]
 struct World {
     object: ZitiController,
     settings: Settings,
@@ -224,11 +225,9 @@ fn pod(created: Timestamp) -> Pod {
 
 /// The Certificates as cert-manager has them.
 fn certificates(world: &World, ready: bool) -> Vec<DynamicObject> {
-    let steps = World {
-        extras: Vec::new(),
-        ..world.copy()
-    };
-    let steps = steps.plan().steps.into_iter();
+    let mut bare = world.clone();
+    bare.extras.clear();
+    let steps = bare.plan().steps.into_iter();
     let applied = steps.filter_map(|step| match step {
         Step::ApplyExtra(kind, object) if kind.kind == "Certificate" => Some(*object),
         _ => None,
@@ -244,20 +243,6 @@ fn certificates(world: &World, ready: bool) -> Vec<DynamicObject> {
             object
         })
         .collect()
-}
-
-impl World {
-    fn copy(&self) -> Self {
-        Self {
-            object: self.object.clone(),
-            settings: settings(),
-            issuer: self.issuer.clone(),
-            root: self.root.clone(),
-            pki: self.pki.clone(),
-            pods: self.pods.clone(),
-            extras: self.extras.clone(),
-        }
-    }
 }
 
 fn both() -> Vec<Adoption> {
@@ -370,7 +355,8 @@ fn an_authority_is_trusted_until_it_ends() {
 
 #[test]
 fn what_a_certificate_lacks_is_named_and_it_is_not_taken() {
-    let faults: [(fn(&mut Offered), &str); 4] = [
+    type Change = fn(&mut Offered);
+    let faults: [(Change, &str); 4] = [
         (
             |one| {
                 one.names.remove("lamp-controller-0.coast.svc");

@@ -6,7 +6,7 @@
 //! member's certificate and signer, to each member and each router; what a router was given when it
 //! enrolled and since, to each member.
 
-use super::secrets::{CA, Secrets, pki, root, text};
+use super::secrets::{CA, CA_KEY, Secrets, pki, root, text};
 use super::sign::{self, Data};
 use api::{ZitiController, names};
 use k8s_openapi::api::core::v1::Secret;
@@ -398,4 +398,47 @@ fn who_enrolls_after_the_root_was_renewed_is_given_the_new_one() {
     let lives = serde_json::json!({"rootDays": 1000, "signerDays": 900, "certificateDays": 800});
     let world = walk(&lives, 2000);
     assert_eq!(world.events["root renewed"], 2);
+}
+
+/// Somebody edits the Secret of the members: what Ziti would not start with is issued anew by itself.
+#[test]
+fn what_was_damaged_or_lacks_a_name_is_issued_anew() {
+    let mut world = World::new(&serde_json::json!({}));
+    world.reconcile();
+    let key = |file: &str| format!("{}.{file}", member(1));
+    let poor = {
+        let root = world.secrets.root.as_ref().unwrap();
+        let authority = Key::from_pem(&text(root, CA_KEY).unwrap()).unwrap();
+        let authority = Authority::load(&text(root, CA).unwrap(), authority).unwrap();
+        let life = Validity {
+            not_before: world.now,
+            not_after: world.now + YEAR,
+        };
+        let domain = world.object.trust_domain();
+        let (cert, key) = authority
+            .controller_certificate(&member(1), &Sans::default(), &domain, life)
+            .unwrap();
+        [cert, key.expose_pem().to_owned()]
+    };
+    let set = |file: &str, value: &str| (key(file), Some(sign::bytes(value)));
+    let edits = [
+        Data::from([set(files::CERT, &poor[0]), set(files::KEY, &poor[1])]),
+        Data::from([set(files::KEY, &poor[1])]),
+        Data::from([set(files::CERT, "rubbish")]),
+        Data::from([(key(files::SIGNER), None)]),
+        Data::from([(key(files::SIGNER_KEY), None)]),
+    ];
+    for edit in edits {
+        let of_signer = edit.keys().any(|key| key.contains("signer"));
+        merge(&mut world.secrets.pki, edit);
+        let steps = world.steps();
+        let [Step::Issue(issues)] = steps.as_slice() else {
+            panic!("{steps:?}");
+        };
+        assert_eq!(issues.len(), 1);
+        assert_eq!(issues[0].member, member(1));
+        assert_eq!(issues[0].signer.is_some(), of_signer);
+        assert_eq!(issues[0].certificate.is_some(), !of_signer);
+        world.reconcile();
+    }
 }
