@@ -6,6 +6,7 @@
 
 use api::reasons::{self, types};
 use api::{ZitiController, names};
+use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -73,6 +74,7 @@ struct World {
     pki: BTreeMap<String, MemberPki>,
     pods: Vec<Pod>,
     extras: Vec<DynamicObject>,
+    workload: Option<StatefulSet>,
 }
 
 impl World {
@@ -89,6 +91,7 @@ impl World {
             pki: BTreeMap::new(),
             pods: Vec::new(),
             extras: Vec::new(),
+            workload: None,
         }
     }
 
@@ -162,7 +165,7 @@ impl World {
         plan(&Facts {
             object: &self.object,
             settings: &self.settings,
-            stateful_set: None,
+            stateful_set: self.workload.clone(),
             pods: self.pods.clone(),
             services: Vec::new(),
             config_maps: Vec::new(),
@@ -430,6 +433,28 @@ fn without_cert_manager_nothing_is_asked_for_and_what_runs_goes_on() {
     assert!(!steps.iter().any(asks));
     let goes_on = |step: &Step| matches!(step, Step::ApplyService(_));
     assert!(steps.iter().any(goes_on));
+}
+
+#[test]
+fn a_member_that_comes_waits_for_its_own_and_the_others_go_on() {
+    let mut world = World::running(365);
+    world.object.spec.replicas = 3;
+    world.workload = Some(StatefulSet {
+        spec: Some(StatefulSetSpec {
+            replicas: Some(1),
+            ..StatefulSetSpec::default()
+        }),
+        ..StatefulSet::default()
+    });
+    let (reason, message) = world.told();
+    assert_eq!(reason, reasons::CERTIFICATES_PENDING);
+    assert!(
+        message.contains("lamp-controller-1-certificate"),
+        "{message}"
+    );
+    let steps = world.plan().steps;
+    let goes_on = |step: &Step| matches!(step, Step::ApplyService(_));
+    assert!(steps.iter().any(goes_on), "{steps:?}");
 }
 
 #[test]

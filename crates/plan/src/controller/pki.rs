@@ -92,6 +92,11 @@ pub struct MemberPki {
 }
 
 impl MemberPki {
+    /// Whether all is there that a pod mounts.
+    pub fn is_whole(&self) -> bool {
+        self.certificate.is_some() && self.signer.is_some()
+    }
+
     /// When the member was last given something new.
     pub fn given_at(&self) -> Option<Timestamp> {
         let issued = self.certificate.as_ref();

@@ -28,6 +28,7 @@ use super::member::members;
 use super::pki::{Life, MemberPki, holders, spiffe};
 use super::{Facts, Root, RootFacts, Step};
 use crate::set::extra::{self, CERTIFICATE, Kind};
+use crate::set::member::replicas;
 use api::names;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -312,9 +313,12 @@ pub(super) fn certificates<'a>(
     if !outlived.is_empty() {
         steps.push(Step::Reissue(outlived));
     }
-    // No pod starts without its files.
-    let complete = |place: &Place| place.kept().is_some() || place.is_due(&trust);
-    places.iter().all(complete).then_some(root)
+    // What is there goes on, whatever is still to be issued to those that come.
+    let told = facts.stateful_set.as_ref().map_or(i32::MAX, replicas);
+    let mut there = places.iter().filter(|place| place.ordinal < told);
+    there
+        .all(|place| place.kept().is_some() || place.is_due(&trust))
+        .then_some(root)
 }
 
 /// The authorities that are to be trusted: those of what can be used, then those
