@@ -121,6 +121,17 @@ pub fn controller_pki_secret(controller: &str) -> String {
     format!("{controller}-controller-pki")
 }
 
+/// Name of the Certificate of a member, and of the Secret into which cert-manager
+/// puts it.
+pub fn member_certificate(member: &str) -> String {
+    format!("{member}-certificate")
+}
+
+/// Name of the Certificate of a member's signer, and of its Secret.
+pub fn member_signer(member: &str) -> String {
+    format!("{member}-signer")
+}
+
 /// Name of the ConfigMap with what the network is trusted by, key `ca.crt`.
 pub fn controller_trust(controller: &str) -> String {
     format!("{controller}-controller-ca")

@@ -200,6 +200,12 @@ pub const ROLLOUT_STALLED: &str = "RolloutStalled";
 
 /// The root of the network's certificates is gone, or is another one.
 pub const ROOT_UNUSABLE: &str = "RootUnusable";
+/// What cert-manager's issuer gives cannot be used, or there is no cert-manager.
+pub const ISSUER_UNUSABLE: &str = "IssuerUnusable";
+/// cert-manager has not issued a certificate that is needed.
+pub const CERTIFICATES_PENDING: &str = "CertificatesPending";
+/// The issuer signs with another authority than the one that the network trusts.
+pub const AUTHORITY_CHANGED: &str = "AuthorityChanged";
 /// The image is of a version that the network cannot go to.
 pub const VERSION_REFUSED: &str = "VersionRefused";
 /// No majority of the cluster's members is connected.

@@ -161,29 +161,40 @@ pub(crate) async fn list_extras(
     namespace: &str,
     params: &ListParams,
 ) -> Result<Vec<DynamicObject>, Error> {
-    let reads = KINDS.iter().map(async |kind| {
-        let resource = kind.resource();
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(context.client.clone(), namespace, &resource);
-        let listed = match api.list(params).await {
-            Ok(listed) => listed.items,
-            Err(error) if kind.optional && is_unknown_kind(&error) => Vec::new(),
-            Err(error) => {
-                let what = format!("{} of {namespace}", kind.plural);
-                return Err(Error::kubernetes("listing", what)(error));
-            }
-        };
-        let types = TypeMeta {
-            api_version: resource.api_version,
-            kind: resource.kind,
-        };
-        let known = listed.into_iter().map(move |object| DynamicObject {
-            types: Some(types.clone()),
-            ..object
-        });
-        Ok(known.collect::<Vec<_>>())
+    let reads = KINDS
+        .iter()
+        .map(async |kind| list_kind(context, namespace, kind, params).await);
+    let read = try_join_all(reads).await?;
+    Ok(read.into_iter().flatten().flatten().collect())
+}
+
+/// Objects of one such kind; `None` where the cluster lacks it.
+pub(crate) async fn list_kind(
+    context: &Context,
+    namespace: &str,
+    kind: &Kind,
+    params: &ListParams,
+) -> Result<Option<Vec<DynamicObject>>, Error> {
+    let resource = kind.resource();
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), namespace, &resource);
+    let listed = match api.list(params).await {
+        Ok(listed) => listed.items,
+        Err(error) if kind.optional && is_unknown_kind(&error) => return Ok(None),
+        Err(error) => {
+            let what = format!("{} of {namespace}", kind.plural);
+            return Err(Error::kubernetes("listing", what)(error));
+        }
+    };
+    let types = TypeMeta {
+        api_version: resource.api_version,
+        kind: resource.kind,
+    };
+    let known = listed.into_iter().map(|object| DynamicObject {
+        types: Some(types.clone()),
+        ..object
     });
-    Ok(try_join_all(reads).await?.concat())
+    Ok(Some(known.collect()))
 }
 
 /// Delete an object, if it is still the one of that uid. One that is gone is no

@@ -119,6 +119,16 @@ const OPERATOR: Reasons = &[
         "put back at once; a kind that a cluster may lack is read with the rest",
     ),
     (
+        "certificates",
+        "get list create patch delete",
+        "those of a ZitiController whose certificates come from cert-manager",
+    ),
+    (
+        "certificates/status",
+        "patch",
+        "a new one is asked for where the issuer's own certificate ends before it",
+    ),
+    (
         "secrets",
         "get list watch",
         "those that objects of ours name, and the tokens of members",

@@ -65,6 +65,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         extras: Vec::new(),
         root: Root::Sound(root(object)),
         pki: None,
+        issuer: None,
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
         cluster: Ok(cluster(1)),
@@ -166,6 +167,7 @@ fn renewed(left: i32, of: i32, root: Life) -> Option<(Option<Life>, Option<Life>
         signer: Some(Life::of_days(3650, now())),
         written_at: None,
         bundle_is_current: true,
+        held: plan::controller::issuer::Held::default(),
     };
     facts.pki = Some([(member, pki)].into());
     let issue = due(&facts, root).into_iter().next()?;

@@ -78,6 +78,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
             life,
         }),
         pki: None,
+        issuer: None,
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
         cluster: Err(Problem::new(api::reasons::PENDING, "no member runs")),
@@ -142,6 +143,7 @@ fn issued(issues: &[Issue]) -> BTreeMap<String, MemberPki> {
             signer: issue.signer,
             written_at: None,
             bundle_is_current: true,
+            held: plan::controller::issuer::Held::default(),
         };
         (issue.member.clone(), pki)
     });

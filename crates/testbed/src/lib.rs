@@ -4,6 +4,7 @@
 //! - [`tools`] builds the pinned programs, [`debian`] installs what is missing from Debian.
 //! - [`apiserver`] is etcd and an API server on loopback: for tests that need no node.
 //! - [`cluster`] is a whole single-node Kubernetes in a network namespace of its own.
+//! - [`cert_manager`] runs cert-manager beside a cluster.
 //! - [`image`] makes container images without a container engine.
 //! - [`s3`] is an S3 server on loopback, for backups.
 //! - [`ziti`] runs Ziti on loopback, [`ziti_in_cluster`] in the cluster.
@@ -11,6 +12,7 @@
 
 pub mod apiserver;
 pub mod audit;
+pub mod cert_manager;
 pub mod cluster;
 pub mod command;
 mod control_plane;

@@ -1,8 +1,8 @@
-//! The pinned programs: Kubernetes, etcd, CoreDNS, Helm, the volume provisioner, Ziti and an S3 server,
-//! built from their Go modules. The pins are the `go.mod` and `go.sum` files below `tools/`, one module
+//! The pinned programs: Kubernetes, etcd, CoreDNS, Helm, the volume provisioner, cert-manager's
+//! controllers, Ziti and an S3 server, built from their Go modules. The pins are the `go.mod` and `go.sum` files below `tools/`, one module
 //! per program family, since their requirements contradict each other.
 //!
-//! A program lies in the cache under a key made of all that decides its content: the module's two
+//! A program lies in the cache under a key made of all that decides its content: the module's
 //! files, the build flags, the Go version and the package. A changed pin builds anew, and an
 //! unchanged one never does.
 
@@ -78,6 +78,11 @@ const TOOLS: &[Tool] = &[
         "versitygw",
         "versitygw",
         "github.com/versity/versitygw/cmd/versitygw",
+    ),
+    tool(
+        "cert-manager",
+        "cert-manager",
+        "openziti.io/ziti-operator/tools/cert-manager",
     ),
 ];
 
@@ -203,8 +208,12 @@ fn link(bin: &Path, key: &str, name: &str) -> Result<()> {
 
 fn key(tool: Tool, go: &str) -> Result<String> {
     let mut context = digest::Context::new(&digest::SHA256);
-    for file in ["go.mod", "go.sum"] {
+    for file in ["go.mod", "go.sum", "main.go"] {
         let path = module_dir(tool).join(file);
+        // Few have a program of their own.
+        if file == "main.go" && !path.exists() {
+            continue;
+        }
         context.update(&fs::read(&path).with_context(paths::reading(&path))?);
         context.update(b"\0");
     }
@@ -213,6 +222,27 @@ fn key(tool: Tool, go: &str) -> Result<String> {
         context.update(b"\0");
     }
     Ok(hex::encode(&context.finish().as_ref()[..8]))
+}
+
+/// Where the sources of a module lie that a program of `tools/<tool>` is made of, as its pin has it.
+///
+/// # Errors
+/// When Go is missing, or cannot download the module.
+pub fn sources(tool: &str, module: &str) -> Result<PathBuf> {
+    let listed = Cmd::new("go")
+        .args(["mod", "download", "-json", module])
+        .cwd(paths::repository().join("tools").join(tool))
+        .env("GOTOOLCHAIN", "local")
+        .env("GOFLAGS", "")
+        .env("GOWORK", "off")
+        .output()
+        .with_context(|| format!("looking for the sources of {module}"))?;
+    let listed: serde_json::Value =
+        serde_json::from_str(&listed).with_context(|| format!("reading where {module} lies"))?;
+    let dir = listed["Dir"].as_str();
+    Ok(PathBuf::from(dir.with_context(|| {
+        format!("Go does not say where {module} lies")
+    })?))
 }
 
 fn module_dir(tool: Tool) -> PathBuf {

@@ -10,6 +10,7 @@
 //! | [`token`] | what does this enrollment token say? |
 //! | [`trust`] | which certificates may speak for this network? |
 //! | [`authority`] | the certificates of a network of controllers |
+//! | [`chain`] | where does a certificate of another issuer lead, and until when? |
 //! | [`pki`] | keys, signing requests, and what a certificate says |
 //! | [`random`] | passwords |
 //! | [`backup`] | the encryption of a network's backups, and its keys on their way out of one |
@@ -25,6 +26,7 @@
 
 pub mod authority;
 pub mod backup;
+pub mod chain;
 pub mod enroll;
 pub mod events;
 pub mod extend;

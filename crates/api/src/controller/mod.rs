@@ -6,7 +6,7 @@ mod status;
 
 pub use options::{
     Advertised, AdvertisedAddress, BootstrapPolicies, Console, ControllerStorage, EnrollmentLife,
-    Pki, UpdateStrategy,
+    IssuerRef, Pki, UpdateStrategy,
 };
 pub use status::{ControllerMember, Initialization, ZitiControllerStatus};
 
@@ -45,6 +45,7 @@ use serde::{Deserialize, Serialize};
 #[x_kube(
     validation = ("self.replicas in [1, 3, 5]", "replicas must be 1, 3 or 5: an even number bears no more losses than the odd one below it"),
     validation = ("has(self.trustDomain) == has(oldSelf.trustDomain)", "trustDomain is immutable: it stands in every certificate of the network"),
+    validation = ("(has(self.pki) && has(self.pki.issuerRef)) == (has(oldSelf.pki) && has(oldSelf.pki.issuerRef))", "pki.issuerRef can be neither given nor taken away later: whoever is enrolled trusts the root that there is"),
     validation = ("!has(self.expose) || !(self.expose.type in ['HostPort', 'None'])", "a controller is exposed by ClusterIP, NodePort, LoadBalancer, Ingress or TLSRoute"),
     validation = ("!has(self.expose) || self.expose.type != 'NodePort' || has(self.expose.nodePort) || has(self.expose.nodePorts)", "give expose.nodePort or expose.nodePorts: the port of each member stands in its configuration"),
     validation = ("!has(self.expose) || self.expose.type == 'ClusterIP' || (has(self.advertised) && has(self.advertised.clientApi))", "give advertised.clientApi: nobody can tell by which name this exposure is reached"),

@@ -79,12 +79,19 @@ impl Default for ControllerStorage {
 
 /// The network's certificates: a root, whose key no pod ever sees, and for each
 /// member a signer for those who enroll and a certificate for itself. Each is
-/// renewed when a third of its life is left.
+/// renewed when a third of its life is left. With `issuerRef` cert-manager issues
+/// the members' certificates and signers, and there is no root of our own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pki {
+    /// The issuer of cert-manager that issues members' certificates and signers. It
+    /// must give certificates that may sign others, keep every name and URI, and
+    /// tell its CA. That there is one, or none, is immutable; which one it is may
+    /// change: whatever it gives is used only when all members trust it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer_ref: Option<IssuerRef>,
     /// Life of the root, in days. Renewed with the same key, so that whoever
-    /// trusts the old one is not cut off.
+    /// trusts the old one is not cut off. Of no use with `issuerRef`.
     #[serde(default = "root_days")]
     #[schemars(range(min = 30, max = 36500))]
     pub root_days: i32,
@@ -96,6 +103,35 @@ pub struct Pki {
     #[serde(default = "certificate_days")]
     #[schemars(range(min = 10, max = 3650))]
     pub certificate_days: i32,
+}
+
+/// An issuer of cert-manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IssuerRef {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its kind: `Issuer` in the same namespace, `ClusterIssuer`, or one of an
+    /// external issuer.
+    #[serde(default = "issuer_kind")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Z][A-Za-z0-9]*$"))]
+    pub kind: String,
+    /// The group of its kind.
+    #[serde(default = "issuer_group")]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+    )]
+    pub group: String,
+}
+
+fn issuer_kind() -> String {
+    "Issuer".to_owned()
+}
+
+fn issuer_group() -> String {
+    "cert-manager.io".to_owned()
 }
 
 fn root_days() -> i32 {
@@ -113,6 +149,7 @@ fn certificate_days() -> i32 {
 impl Default for Pki {
     fn default() -> Self {
         Self {
+            issuer_ref: None,
             root_days: root_days(),
             signer_days: signer_days(),
             certificate_days: certificate_days(),

@@ -1,7 +1,7 @@
 //! Carries out the planner's steps. It chooses nothing.
 
 use super::observe::Observed;
-use super::{issue, network};
+use super::{issue, issuer, network};
 use crate::claim::Claimant;
 use crate::context::Context;
 use crate::io;
@@ -63,6 +63,12 @@ pub(super) async fn apply(
         }
         Step::RenewRoot { life } => issue::renew_root(context, object, observed, *life).await?,
         Step::Issue(issues) => issue::issue(context, object, observed, issues).await?,
+        Step::KeepTrust {
+            trust_domain,
+            bundle,
+        } => issuer::keep_trust(context, object, observed, trust_domain, bundle).await?,
+        Step::Adopt(given) => issuer::adopt(context, object, observed, given).await?,
+        Step::Reissue(names) => issuer::reissue(context, object, observed, names).await?,
         Step::ForgetMembers(members) => {
             issue::forget(context, object, observed, members).await?;
         }
@@ -157,7 +163,8 @@ async fn delete_secrets(
         &held.pki,
         &held.root,
     ];
-    for secret in all.into_iter().flatten() {
+    let issued = held.issued.iter().flatten();
+    for secret in all.into_iter().flatten().chain(issued) {
         let labels = secret.labels();
         let ours = labels.get(names::LABEL_MANAGED_BY).map(String::as_str) == Some(names::MANAGER)
             && labels.get(names::LABEL_CONTROLLER) == Some(&object.name_any());

@@ -1,55 +1,32 @@
-//! Makes keys and certificates, and keeps them in Secrets.
+//! Keeps keys and certificates, which [`sign`] makes, in Secrets.
 
 use super::observe::Observed;
-use super::secrets::{CA, CA_KEY, INITIALIZE, MADE, credentials, text};
+use super::secrets::{INITIALIZE, MADE, credentials};
+use super::sign::{self, Data, bytes};
 use super::written;
 use crate::context::Context;
 use crate::io;
 use crate::problem::{self, Error};
 use api::{ZitiController, names, reasons};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
-use plan::controller::config::files;
 use plan::controller::pki::{Issue, Life};
 use plan::controller::render::metadata;
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use tracing::info;
 use ziti::ExposeSecret;
-use ziti::authority::{Authority, AuthorityError, Validity};
-use ziti::pki::{Key, Sans};
 
 const MANAGER: &str = names::FIELD_MANAGER_CONTROLLER;
-
-fn told(error: &AuthorityError) -> Error {
-    Problem::new(reasons::ROOT_UNUSABLE, problem::chain(error)).into()
-}
-
-fn of(life: Life) -> Validity {
-    Validity {
-        not_before: life.from,
-        not_after: life.until,
-    }
-}
 
 fn api(context: &Context, object: &ZitiController) -> Api<Secret> {
     let namespace = object.namespace().unwrap_or_default();
     Api::namespaced(context.client.clone(), &namespace)
 }
 
-/// Keys of a Secret and their values; those without one go.
-type Data = BTreeMap<String, Option<ByteString>>;
-
-fn bytes(text: &str) -> ByteString {
-    ByteString(text.as_bytes().to_vec())
-}
-
 /// Creates a Secret; one that is there is never written over.
-async fn create(
+pub(super) async fn create(
     context: &Context,
     object: &ZitiController,
     name: &str,
@@ -72,7 +49,7 @@ async fn create(
 }
 
 /// Changes a Secret that is known, or creates it.
-async fn write(
+pub(super) async fn write(
     context: &Context,
     object: &ZitiController,
     known: Option<&Secret>,
@@ -88,7 +65,7 @@ async fn write(
 
 /// Changes keys of a Secret, if it is still the one that was read; `null` takes a
 /// key away.
-async fn change(
+pub(super) async fn change(
     context: &Context,
     object: &ZitiController,
     known: &Secret,
@@ -116,13 +93,8 @@ pub(super) async fn make_root(
     trust_domain: &str,
     life: Life,
 ) -> Result<(), Error> {
-    let root = Authority::root(trust_domain, of(life)).map_err(|error| told(&error))?;
     let name = names::controller_root_secret(&object.name_any());
-    let data = Data::from([
-        (CA.to_owned(), Some(bytes(root.cert_pem()))),
-        (CA_KEY.to_owned(), Some(bytes(root.key().expose_pem()))),
-    ]);
-    create(context, object, &name, data).await?;
+    create(context, object, &name, sign::root(trust_domain, life)?).await?;
     info!(
         controller = io::path(object),
         trust_domain, "made the root of a network"
@@ -130,43 +102,14 @@ pub(super) async fn make_root(
     Ok(())
 }
 
-/// The root that is kept.
-fn root(observed: &Observed) -> Result<(&Secret, Authority, String), Error> {
-    let gone = || {
-        let message = "the root of the network's certificates went away meanwhile";
-        Error::from(Problem::new(reasons::ROOT_UNUSABLE, message))
-    };
-    let secret = observed.secrets.root.as_ref().ok_or_else(gone)?;
-    let bundle = text(secret, CA).ok_or_else(gone)?;
-    let key = text(secret, CA_KEY).ok_or_else(gone)?;
-    let key = Key::from_pem(&key).map_err(|error| told(&error.into()))?;
-    let first = format!(
-        "{}{END}",
-        bundle.split_once(END).map_or("", |(first, _)| first)
-    );
-    let authority = Authority::load(&first, key).map_err(|error| told(&error))?;
-    Ok((secret, authority, bundle))
-}
-
-const END: &str = "-----END CERTIFICATE-----\n";
-
-/// The new certificate goes before the old one, which stays in the bundle: both
-/// are of one key.
 pub(super) async fn renew_root(
     context: &Context,
     object: &ZitiController,
     observed: &Observed,
     life: Life,
 ) -> Result<(), Error> {
-    let (secret, authority, bundle) = root(observed)?;
-    let renewed = authority.renewed(of(life)).map_err(|error| told(&error))?;
-    // Of those before it, the last one alone.
-    let last = format!(
-        "{}{END}",
-        bundle.split_once(END).map_or("", |(first, _)| first)
-    );
-    let bundle = format!("{}{last}", renewed.cert_pem());
-    let data = Data::from([(CA.to_owned(), Some(bytes(&bundle)))]);
+    let secret = observed.secrets.root.as_ref().ok_or_else(sign::gone)?;
+    let data = sign::renewed_root(secret, life)?;
     change(context, object, secret, json!({}), data).await?;
     info!(
         controller = io::path(object),
@@ -180,7 +123,7 @@ pub(super) async fn mark_made(
     object: &ZitiController,
     observed: &Observed,
 ) -> Result<(), Error> {
-    let (secret, ..) = root(observed)?;
+    let secret = observed.secrets.root.as_ref().ok_or_else(sign::gone)?;
     let metadata = json!({"annotations": {MADE: "true"}});
     change(context, object, secret, metadata, Data::new()).await
 }
@@ -191,35 +134,13 @@ pub(super) async fn issue(
     observed: &Observed,
     issues: &[Issue],
 ) -> Result<(), Error> {
-    let (_, root, bundle) = root(observed)?;
+    let root = observed.secrets.root.as_ref().ok_or_else(sign::gone)?;
     let known = observed.secrets.pki.as_ref();
-    let mut data = Data::from([(CA.to_owned(), Some(bytes(&bundle)))]);
+    let data = sign::issued(root, known, issues)?;
     for issue in issues {
-        let member = &issue.member;
-        let key_of = |file: &str| format!("{member}.{file}");
-        if let Some(life) = issue.certificate {
-            let (cert, key) = root
-                .controller_certificate(member, &sans(&issue.names), &issue.trust_domain, of(life))
-                .map_err(|error| told(&error))?;
-            data.insert(key_of(files::CERT), Some(bytes(&cert)));
-            data.insert(key_of(files::KEY), Some(bytes(key.expose_pem())));
-        }
-        if let Some(life) = issue.signer {
-            let key = known.and_then(|secret| text(secret, &key_of(files::SIGNER_KEY)));
-            let key = key.and_then(|pem| Key::from_pem(&pem).ok());
-            let signer = root
-                .signer(member, key, of(life))
-                .map_err(|error| told(&error))?;
-            let chain = format!("{}{}", signer.cert_pem(), root.cert_pem());
-            data.insert(key_of(files::SIGNER), Some(bytes(&chain)));
-            data.insert(
-                key_of(files::SIGNER_KEY),
-                Some(bytes(signer.key().expose_pem())),
-            );
-        }
         info!(
             controller = io::path(object),
-            member,
+            member = issue.member,
             certificate = issue.certificate.is_some(),
             signer = issue.signer.is_some(),
             "issued certificates"
@@ -229,24 +150,11 @@ pub(super) async fn issue(
         let name = names::controller_pki_secret(&object.name_any());
         return create(context, object, &name, data).await;
     };
-    // Who gets a new trust bundle alone goes on with what it has read.
-    let given = issues
-        .iter()
-        .filter(|issue| issue.certificate.is_some() || issue.signer.is_some())
-        .map(|issue| issue.member.clone());
-    let metadata = written::noting_others(secret, &given.collect::<Vec<_>>());
+    // A new trust bundle alone is something new as well: who enrolls at a member is
+    // given the one that it has read.
+    let given: Vec<String> = issues.iter().map(|issue| issue.member.clone()).collect();
+    let metadata = written::noting_others(secret, &given);
     change(context, object, secret, metadata, data).await
-}
-
-fn sans(names: &[String]) -> Sans {
-    let mut sans = Sans::default();
-    for name in names {
-        match name.parse::<IpAddr>() {
-            Ok(ip) => sans.ips.push(ip),
-            Err(_) => sans.dns.push(name.clone()),
-        }
-    }
-    sans
 }
 
 pub(super) async fn forget(
@@ -258,12 +166,8 @@ pub(super) async fn forget(
     let Some(secret) = &observed.secrets.pki else {
         return Ok(());
     };
-    let of_members = members.iter().flat_map(|member| {
-        let files = files::OF_MEMBER.iter();
-        files.map(move |file| (format!("{member}.{file}"), None))
-    });
     let metadata = written::noting_others(secret, members);
-    change(context, object, secret, metadata, of_members.collect()).await
+    change(context, object, secret, metadata, sign::forgotten(members)).await
 }
 
 pub(super) async fn make_admin(context: &Context, object: &ZitiController) -> Result<(), Error> {

@@ -5,10 +5,14 @@ mod apply;
 mod clients;
 mod cluster;
 mod issue;
+mod issuer;
 mod network;
 mod observe;
 mod secrets;
+mod sign;
 mod written;
+#[cfg(test)]
+mod years;
 
 pub(crate) use clients::Clients;
 

@@ -2,7 +2,7 @@
 //! Secrets, and what its cluster says.
 
 use super::secrets::{self, Secrets};
-use super::{cluster, secrets as held};
+use super::{cluster, issuer, secrets as held};
 use crate::context::Context;
 use crate::io;
 use crate::problem::Error;
@@ -16,6 +16,7 @@ use kube::core::DynamicObject;
 use plan::Settings;
 use plan::controller::{Cluster, Facts, FailedJoin, Users};
 use plan::edge_router::Problem;
+use plan::set::extra::CERTIFICATE;
 use std::collections::BTreeMap;
 
 /// Everything that was observed. The Secrets stay here: the planner sees what
@@ -27,6 +28,8 @@ pub(super) struct Observed {
     pub(super) config_maps: Vec<ConfigMap>,
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) extras: Vec<DynamicObject>,
+    /// Whether the cluster has cert-manager's kinds; `false` where nobody asked.
+    pub(super) issuer_is_installed: bool,
     pub(super) secrets: Secrets,
     pub(super) network: Option<ZitiNetwork>,
     pub(super) users: Users,
@@ -54,13 +57,19 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         network(context, &namespace, &name),
         users(context, &namespace, &name),
     )?;
+    let certificates = match &object.spec.pki.issuer_ref {
+        Some(_) => io::list_kind(context, &namespace, &CERTIFICATE, &by_label).await?,
+        None => None,
+    };
+    let issuer_is_installed = certificates.is_some();
     let mut observed = Observed {
         stateful_set,
         pods,
         services,
         config_maps,
         claims,
-        extras,
+        extras: [extras, certificates.unwrap_or_default()].concat(),
+        issuer_is_installed,
         secrets,
         network,
         users,
@@ -117,6 +126,7 @@ impl Observed {
             claims: self.claims.clone(),
             extras: self.extras.clone(),
             pki: secrets::pki(&self.secrets, &root),
+            issuer: issuer::offered(&self.secrets, self.issuer_is_installed),
             root,
             admin: secrets::admin(&self.secrets),
             bootstrap: secrets::bootstrap(&self.secrets),

@@ -1,6 +1,6 @@
 //! The Secrets of a ZitiController: read, and put into what a planner may know.
 
-use super::written;
+use super::{issuer, written};
 use crate::context::Context;
 use crate::problem::{self, Error};
 use api::{ZitiController, names};
@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
 use plan::controller::config::files;
+use plan::controller::issuer::Held;
 use plan::controller::pki::{Leaf, Life, MemberPki};
 use plan::controller::{Admin, Bootstrap, OperatorToken, Root, RootFacts};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,8 @@ pub(super) struct Secrets {
     /// The operator's own client certificate, which the ZitiNetwork's controller
     /// keeps.
     pub(super) identity: Option<Secret>,
+    /// What cert-manager has issued; `None` where the root is our own.
+    pub(super) issued: Option<Vec<Secret>>,
 }
 
 /// By their names: one that a person put back may lack our labels.
@@ -63,6 +66,10 @@ pub(super) async fn read(context: &Context, object: &ZitiController) -> Result<S
         get(names::controller_operator_secret(&name)),
         get(names::admin_identity_secret(&name)),
     )?;
+    let issued = match &object.spec.pki.issuer_ref {
+        Some(_) => Some(issuer::read(context, &namespace, &name).await?),
+        None => None,
+    };
     Ok(Secrets {
         root,
         pki,
@@ -70,6 +77,7 @@ pub(super) async fn read(context: &Context, object: &ZitiController) -> Result<S
         bootstrap,
         operator,
         identity,
+        issued,
     })
 }
 
@@ -85,7 +93,11 @@ pub(super) fn root(secrets: &Secrets) -> Root {
     let Some(secret) = &secrets.root else {
         return Root::Absent;
     };
-    match sound_root(secret) {
+    let sound = match &secrets.issued {
+        Some(_) => issuer::sound_root(secret),
+        None => sound_root(secret),
+    };
+    match sound {
         Ok(root) => Root::Sound(root),
         Err(why) => Root::Unusable(why),
     }
@@ -114,7 +126,7 @@ fn sound_root(secret: &Secret) -> Result<RootFacts, String> {
     })
 }
 
-fn life(facts: &CertificateFacts) -> Life {
+pub(super) fn life(facts: &CertificateFacts) -> Life {
     Life {
         from: facts.not_before,
         until: facts.not_after,
@@ -128,6 +140,13 @@ pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, Mem
         return None;
     };
     let current = text(secret, CA).as_ref() == Some(&root.bundle);
+    if secrets.issued.is_some() {
+        let given = members_in(secret).into_iter().map(|member| {
+            let pki = issuer::given(secret, root, &member);
+            (member, pki)
+        });
+        return Some(given.collect());
+    }
     let members = members_in(secret).into_iter().map(|member| {
         let name = member.as_str();
         let certificate = pair(secret, root, name, files::CERT, files::KEY);
@@ -137,6 +156,7 @@ pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, Mem
             signer: signer.filter(|facts| facts.is_ca).map(|facts| life(&facts)),
             written_at: written::at(secret, name),
             bundle_is_current: current,
+            held: Held::default(),
         };
         (member, pki)
     });
@@ -169,11 +189,16 @@ fn pair(
     (signed && key.belongs_to(&certificate).ok()?).then_some(facts)
 }
 
-fn leaf(facts: &CertificateFacts) -> Leaf {
+/// Host names and addresses in a certificate.
+pub(super) fn names_in(facts: &CertificateFacts) -> BTreeSet<String> {
     let ips = facts.ips.iter().map(ToString::to_string);
+    facts.dns.iter().cloned().chain(ips).collect()
+}
+
+fn leaf(facts: &CertificateFacts) -> Leaf {
     Leaf {
         life: life(facts),
-        names: facts.dns.iter().cloned().chain(ips).collect(),
+        names: names_in(facts),
         uri: facts.uris.first().cloned(),
     }
 }

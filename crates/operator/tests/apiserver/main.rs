@@ -19,6 +19,7 @@ mod credentials;
 mod drift;
 mod edge_router;
 mod event_stream;
+mod issuer;
 mod leader;
 mod leases;
 mod modes;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names};
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, names};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -352,6 +352,14 @@ impl Told for ZitiNetwork {
 }
 
 impl Told for EdgeRouter {
+    fn conditions(&self) -> &[Condition] {
+        self.status
+            .as_ref()
+            .map_or(&[], |status| &status.conditions)
+    }
+}
+
+impl Told for ZitiController {
     fn conditions(&self) -> &[Condition] {
         self.status
             .as_ref()

@@ -6,6 +6,7 @@
 
 use super::config::control_plane;
 use super::member::{Member, ordinal_of, wished};
+use super::pki::MemberPki;
 use super::{Cluster, Facts, Root, Step};
 use crate::set::member::{is_observed, replicas};
 use api::controller::UpdateStrategy;
@@ -73,7 +74,10 @@ pub(super) fn pods(facts: &Facts, members: &[Member]) -> i32 {
         return wished;
     };
     if wished >= current {
-        return wished;
+        // Nobody starts without certificates, which an issuer may not have given yet.
+        let able = |member: &&Member| member.pki.is_some_and(MemberPki::is_whole);
+        let able = members.iter().take_while(able).count();
+        return wished.min(i32::try_from(able).unwrap_or(wished).max(current));
     }
     if led(facts).is_none() {
         return current;

@@ -4,7 +4,9 @@ use super::cluster::{self, is_made};
 use super::member::{Member, members};
 use super::render::{self, name_of};
 use super::workload;
-use super::{Admin, Facts, Plan, Root, RootFacts, Step, network, pki, status, teardown, validate};
+use super::{
+    Admin, Facts, Plan, Root, RootFacts, Step, issuer, network, pki, status, teardown, validate,
+};
 use crate::set::applied::is_applied;
 use crate::set::extra;
 use crate::set::member::is_observed;
@@ -99,6 +101,9 @@ fn services(facts: &Facts, steps: &mut Vec<Step>) {
 
 /// The root and what it has signed; `None` while there is none.
 fn certificates<'a>(facts: &'a Facts, steps: &mut Vec<Step>) -> Option<&'a RootFacts> {
+    if let Some(issuer) = &facts.issuer {
+        return issuer::certificates(facts, issuer, steps);
+    }
     let days = facts.object.spec.pki.root_days;
     let root = match &facts.root {
         Root::Sound(root) => root,
@@ -227,7 +232,7 @@ fn remove(facts: &Facts, members: &[Member], map: &str, steps: &mut Vec<Step>) {
             });
         }
     }
-    let extras = render::extras(facts.object);
+    let extras = [render::extras(facts.object), issuer::wanted(facts)].concat();
     let surplus = extra::surplus(facts.extras.iter(), &extras);
     steps.extend(surplus.map(|(kind, name)| Step::DeleteExtra { kind, name }));
     let outdated = members.iter().any(|member| member.outdated().is_some());

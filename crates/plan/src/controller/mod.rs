@@ -3,7 +3,8 @@
 //! it publishes.
 //!
 //! The controller observes [`Facts`], calls [`plan`], applies the steps in their
-//! order and stops at the first that fails. [`pki`] decides what is issued,
+//! order and stops at the first that fails. [`pki`] decides what is issued, and
+//! [`issuer`] what is taken from cert-manager,
 //! [`config`] writes the configuration, [`render`] makes the objects, [`member`]
 //! gathers what is known of each member, [`cluster`] decides who joins, leaves and
 //! restarts, [`network`] what is published and made on the network, [`teardown`]
@@ -16,6 +17,7 @@
 pub mod cluster;
 pub mod config;
 mod decide;
+pub mod issuer;
 pub mod member;
 pub mod network;
 pub mod pki;
@@ -61,12 +63,15 @@ pub struct Facts<'a> {
     pub config_maps: Vec<ConfigMap>,
     /// Volume claims that carry its label.
     pub claims: Vec<PersistentVolumeClaim>,
-    /// Objects of [`crate::set::extra::KINDS`] that carry its label.
+    /// Objects of [`crate::set::extra::KINDS`] that carry its label, and Certificates
+    /// where it has an issuer.
     pub extras: Vec<DynamicObject>,
     /// The root of its certificates.
     pub root: Root,
     /// The certificates of its members, as they are in the one Secret.
     pub pki: Option<BTreeMap<String, pki::MemberPki>>,
+    /// What cert-manager has issued; `None` where the root is our own.
+    pub issuer: Option<issuer::Issuer>,
     /// The first administrator.
     pub admin: Admin,
     /// The Secret by which a member is told to make the network.
@@ -85,7 +90,8 @@ pub struct Facts<'a> {
     pub now: Timestamp,
 }
 
-/// The root of the certificates, as its Secret holds it.
+/// The root of the certificates, as its Secret holds it. Where an issuer has the
+/// key, the Secret holds what is trusted, and the same marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
     /// There is no Secret.
@@ -312,6 +318,17 @@ pub enum Step {
     },
     /// Issue certificates of members.
     Issue(Vec<pki::Issue>),
+    /// Keep what the network is trusted by, where its authority is an issuer's.
+    KeepTrust {
+        /// Its trust domain.
+        trust_domain: String,
+        /// The authorities, PEM.
+        bundle: String,
+    },
+    /// Give members what cert-manager has issued, and what all are trusted by.
+    Adopt(Vec<issuer::Adoption>),
+    /// Have cert-manager issue Certificates of these names anew.
+    Reissue(Vec<String>),
     /// Forget the certificates of members that are gone.
     ForgetMembers(Vec<String>),
     /// Make the first administrator's Secret. Fails where it exists.

@@ -9,6 +9,7 @@
 
 use super::Facts;
 use super::config::names_of;
+use super::issuer::Held;
 use super::member::wished;
 use crate::set::member::replicas;
 use api::names;
@@ -48,6 +49,17 @@ impl Life {
         self.until.checked_sub(length / 3).unwrap_or(self.until)
     }
 
+    /// Whether only half of the time is left in which it should have been renewed.
+    pub fn ends_soon(&self, now: Timestamp) -> bool {
+        now >= self.soon_at()
+    }
+
+    /// When that is so: a sixth of its life is left.
+    pub fn soon_at(&self) -> Timestamp {
+        let length = self.until.duration_since(self.from);
+        self.until.checked_sub(length / 6).unwrap_or(self.until)
+    }
+
     /// As much of it as another one allows.
     fn within(self, other: Self) -> Self {
         Self {
@@ -65,12 +77,21 @@ pub struct MemberPki {
     /// The life of its signer, where key and certificate belong together and the
     /// root has signed it.
     pub signer: Option<Life>,
-    /// When they were put into their Secret, by the API server's clock: it is also
+    /// When they, or the trust bundle, were put into their Secret, by the API server's clock: it is also
     /// the one that says how old a pod is. Never by the operator's, which would
     /// restart members again and again where it is ahead, and never where it is behind.
     pub written_at: Option<Timestamp>,
     /// Whether the trust bundle beside them is that of the root.
     pub bundle_is_current: bool,
+    /// Where they come from an issuer that is not our own: what they were.
+    pub held: Held,
+}
+
+impl MemberPki {
+    /// Whether all is there that a pod mounts.
+    pub fn is_whole(&self) -> bool {
+        self.certificate.is_some() && self.signer.is_some()
+    }
 }
 
 /// A member's own certificate, where its key belongs to it and the root has
@@ -104,14 +125,17 @@ pub struct Issue {
 /// to leave: their pods get new configurations as well, and Ziti ends at its start
 /// where a certificate lacks the name that it advertises.
 pub fn due(facts: &Facts, root: Life) -> Vec<Issue> {
-    let object = facts.object;
-    let name = object.metadata.name.as_deref().unwrap_or_default();
-    let told = facts.stateful_set.as_ref().map_or(0, replicas);
-    let ordinals = 0..wished(facts).max(told);
-    let members = ordinals.map(|ordinal| (ordinal, names::controller_member(name, ordinal)));
-    members
+    holders(facts)
         .filter_map(|(ordinal, member)| issue(facts, root, ordinal, member))
         .collect()
+}
+
+/// The members that have certificates: ordinals and names.
+pub(super) fn holders(facts: &Facts) -> impl Iterator<Item = (i32, String)> {
+    let name = facts.object.metadata.name.as_deref().unwrap_or_default();
+    let told = facts.stateful_set.as_ref().map_or(0, replicas);
+    let ordinals = 0..wished(facts).max(told);
+    ordinals.map(|ordinal| (ordinal, names::controller_member(name, ordinal)))
 }
 
 fn issue(facts: &Facts, root: Life, ordinal: i32, member: String) -> Option<Issue> {

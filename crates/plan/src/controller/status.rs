@@ -3,7 +3,7 @@
 use super::cluster::{self, ELECTION, is_made, leaderless_for, led, quorum};
 use super::member::{Member, wished};
 use super::network::{POLICY, Policy};
-use super::{Cluster, Facts, Plan, Root, Step};
+use super::{Cluster, Facts, Plan, Root, Step, issuer};
 use crate::conditions::{Conditions, Truth, is_true};
 use crate::edge_router::Problem;
 use api::controller::{BootstrapPolicies, ControllerMember, Initialization};
@@ -197,6 +197,7 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
         peers.find(|peer| super::member::ordinal_of(facts, &peer.id).is_none())
     });
     let mixed = led(facts).is_some_and(Cluster::is_mixed);
+    let issuer = issuer::trouble(facts);
     let pending = |member: &&Member| {
         let lone = member.peer.is_none() && member.runs() && member.wanted;
         let late = member.age(facts) >= cluster::DEADLINE;
@@ -220,6 +221,13 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             Truth::True,
             reasons::FOREIGN_MEMBER,
             message,
+        );
+    } else if let Some(problem) = issuer {
+        conditions.set(
+            types::DEGRADED,
+            Truth::True,
+            problem.reason,
+            problem.message,
         );
     } else if let Some(member) = members.iter().find(pending) {
         let why = facts
@@ -353,17 +361,15 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
                 (Truth::False, reasons::QUORUM_LOST, message)
             }
         }
-        _ if !is_made(facts) => (
-            Truth::False,
-            reasons::PENDING,
-            format!(
-                "{} is to make the network",
-                names::controller_member(
-                    facts.object.metadata.name.as_deref().unwrap_or_default(),
-                    0
-                )
-            ),
-        ),
+        _ if !is_made(facts) => {
+            let first = names::controller_member(
+                facts.object.metadata.name.as_deref().unwrap_or_default(),
+                0,
+            );
+            let waits = Problem::new(reasons::PENDING, format!("{first} is to make the network"));
+            let problem = issuer::trouble(facts).unwrap_or(waits);
+            (Truth::False, problem.reason, problem.message)
+        }
         (Err(problem), None) => (Truth::False, problem.reason, problem.message.clone()),
         (Ok(cluster), None) => (
             Truth::False,

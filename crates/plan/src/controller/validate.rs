@@ -193,11 +193,16 @@ fn root(facts: &Facts) -> Option<Problem> {
             "Secret {secret} with the root of the network's certificates is gone, and databases of that network are there: put it back from a backup, or delete the claims to begin a new network"
         ),
         (Root::Absent, None) => return None,
+        (Root::Absent, Some(_)) if facts.issuer.is_some() => format!(
+            "Secret {secret} with what the network is trusted by is gone: put it back with the ca.crt of ConfigMap {} (label it as it was, or not at all). Members run on until their certificates end",
+            names::controller_trust(name)
+        ),
         (Root::Absent, Some(_)) => format!(
             "Secret {secret} with the root of the network's certificates is gone: put it back from a backup. Members run on until their certificates end, and no other root is made, since nobody who is enrolled would trust it"
         ),
         (Root::Unusable(why), _) => format!("Secret {secret} cannot be used: {why}"),
-        (Root::Sound(root), Some(known)) if root.key != known => format!(
+        // An issuer's authority may be another one; what was trusted stays in the Secret.
+        (Root::Sound(root), Some(known)) if root.key != known && facts.issuer.is_none() => format!(
             "Secret {secret} holds the key of another root than the one that made this network: put the right one back"
         ),
         (Root::Sound(root), _) => {

@@ -63,6 +63,16 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
+/// cert-manager's kind, of which only a `ZitiController` with an issuer has
+/// objects: sets have none, and are not read for it.
+pub const CERTIFICATE: Kind = Kind {
+    group: "cert-manager.io",
+    version: "v1",
+    kind: "Certificate",
+    plural: "certificates",
+    optional: true,
+};
+
 impl Kind {
     /// For a client of objects of any kind.
     pub fn resource(&self) -> ApiResource {
@@ -70,14 +80,14 @@ impl Kind {
         ApiResource::from_gvk_with_plural(&gvk, self.plural)
     }
 
-    /// The kind of an object, if it is one of [`KINDS`].
+    /// The kind of an object, if it is one of [`KINDS`] or a [`CERTIFICATE`].
     pub fn of(object: &DynamicObject) -> Option<Self> {
         let types = object.types.as_ref()?;
         let is = |kind: &&Self| {
             kind.kind == types.kind
                 && format!("{}/{}", kind.group, kind.version) == types.api_version
         };
-        KINDS.iter().find(is).copied()
+        KINDS.iter().chain([&CERTIFICATE]).find(is).copied()
     }
 }
 

@@ -42,6 +42,7 @@ impl World {
             extras: self.kube.extras.values().cloned().collect(),
             root: self.secrets.root(),
             pki: self.secrets.pki(),
+            issuer: None,
             admin: self.secrets.admin(),
             bootstrap: self.secrets.bootstrap.clone(),
             cluster: self.ask(),
@@ -375,6 +376,9 @@ impl World {
                 }
             }
             Step::DeleteSecrets => self.secrets.delete(),
+            Step::KeepTrust { .. } | Step::Adopt(_) | Step::Reissue(_) => {
+                unreachable!("the root of this world is its own")
+            }
         }
         Ok(())
     }

@@ -91,9 +91,7 @@ impl Secrets {
                 });
             }
             have.signer = issue.signer.or(have.signer);
-            if issue.certificate.is_some() || issue.signer.is_some() {
-                have.written_at = Some(at);
-            }
+            have.written_at = Some(at);
         }
     }
 

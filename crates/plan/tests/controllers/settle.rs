@@ -208,7 +208,7 @@ impl World {
             let current = self.has_read(&name, process);
             if !pod.ready || Some(&pod.revision) != revision.as_ref() || !current {
                 return Some(format!(
-                    "{name} is not ready, or of an old template or certificate"
+                    "{name} is not ready, or of an old template, certificate or bundle"
                 ));
             }
             if process.leaf.life.until <= self.now || process.bundle.is_empty() {
@@ -230,7 +230,9 @@ impl World {
     /// Whether a process has read what the Secret holds for it.
     fn has_read(&self, name: &str, process: &Process) -> bool {
         let pki = &self.secrets.members[name];
-        pki.certificate.as_ref() == Some(&process.leaf) && pki.signer == Some(process.signer)
+        pki.certificate.as_ref() == Some(&process.leaf)
+            && pki.signer == Some(process.signer)
+            && self.secrets.bundle == process.bundle
     }
 
     /// What must not wait for one that cannot join.
