@@ -9,11 +9,21 @@ mod beside;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
+use aws_lc_rs::digest;
 use backups::{Operator, Target, assert_failed, tls};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use beside::{PASSWORD, free_port};
 use testbed::s3::S3Server;
-use testbed::ziti::LocalCluster;
+use testbed::ziti::{LocalCluster, LocalMember};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use ziti::mutual::{Party, member_config};
+use ziti::pki::Key;
+use ziti::trust::CaBundle;
 
 #[tokio::test]
 async fn what_is_wrong_is_told_with_a_reason() {
@@ -99,4 +109,62 @@ fn a_pod_that_is_stopped_ends_and_says_so() {
     assert!(stopped.unwrap().success());
     let report = operator.report(&program.wait_with_output().unwrap());
     assert_failed(&report, "Interrupted", "the next run begins anew");
+}
+
+/// Answers each connection with the next of these bodies, as a member's sidecar that announces `whole`.
+fn member_that_gives(
+    operator: &Operator,
+    member: &LocalMember,
+    whole: &'static [u8],
+    bodies: Vec<&'static [u8]>,
+) -> String {
+    let read = |file: &str| std::fs::read_to_string(member.pki().join(file)).unwrap();
+    let party = Party {
+        cert_pem: &read("controller.crt"),
+        key: &Key::from_pem(&read("controller.key")).unwrap(),
+        trust: &CaBundle::from_pem(operator.authority.cert_pem()).unwrap(),
+    };
+    let acceptor = TlsAcceptor::from(Arc::new(member_config(party).unwrap()));
+    let digest = digest::digest(&digest::SHA256, whole);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nrepr-digest: sha-256=:{}:\r\nziti-member: c0\r\n\r\n",
+        whole.len(),
+        STANDARD.encode(digest)
+    );
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let listener = TcpListener::from_std(listener).unwrap();
+    tokio::spawn(async move {
+        for body in bodies {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            stream.read_exact(&mut [0; 4]).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(body).await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+    });
+    format!("localhost:{port}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_does_not_come_whole_is_asked_for_again() {
+    let cluster = LocalCluster::new().unwrap();
+    let member = cluster.member("c0").unwrap();
+    let operator = Operator::new(&cluster, &member);
+    let volume = Target::volume(operator.files.0.path());
+    let gives = |bodies| member_that_gives(&operator, &member, b"database", bodies);
+    let report = operator.backup(&gives(vec![b"data"]), &volume);
+    assert_failed(&report, "NotReady", "the database of c0 did not come whole");
+    let report = operator.backup(&gives(vec![b"DATABASE"]), &volume);
+    assert_failed(
+        &report,
+        "NotReady",
+        "it is not the one whose length and digest",
+    );
+    let host = gives(vec![b"data", b"DATABASE", b"database"]);
+    let report = operator.backup(&host, &volume.clone().within("60"));
+    assert_eq!(report["outcome"], "Saved", "{report}");
+    assert_eq!(report["kept"], 1, "nothing else was written");
 }

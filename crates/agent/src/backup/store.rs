@@ -25,7 +25,7 @@ use super::members::chain;
 use super::report::{Failure, Reason};
 
 /// The size of the parts in which a large backup goes to a bucket, in bytes: S3 takes ten thousand.
-const PART: usize = 16 * 1024 * 1024;
+const PART: usize = 8 * 1024 * 1024;
 /// How many parts are on their way at once; each is in memory.
 const PARTS: usize = 2;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -34,6 +34,8 @@ const SILENT_WITHIN: Duration = Duration::from_mins(1);
 /// How often, and how long, a request is tried anew.
 const RETRIES: usize = 5;
 const RETRY_WITHIN: Duration = Duration::from_mins(1);
+/// Whom the library asks for credentials where it was given none.
+const METADATA: &str = "http://169.254.169.254/";
 /// Where a bucket is, unless somebody says it: of no matter for servers other than AWS.
 const REGION: &str = "us-east-1";
 
@@ -267,6 +269,12 @@ fn failure(act: &str, place: &str, error: &(dyn Error + 'static)) -> Failure {
         None if text.contains("403 Forbidden") => Reason::AccessDenied,
         None => reason_of(error),
     };
+    if text.contains(METADATA) {
+        let why = "no credentials were given (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a web \
+                   identity), and the machine has none for it";
+        let why = format!("cannot {act} {place}: {why}: {text}");
+        return Failure::new(Reason::AccessDenied, why);
+    }
     let why = match (code, said) {
         (Some(code), Some(said)) => format!("{said} ({code})"),
         (Some(code), None) => code.to_owned(),
