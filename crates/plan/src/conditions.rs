@@ -1,6 +1,8 @@
 //! Conditions by the Kubernetes conventions: a transition time moves only when
 //! the status flips, and an unchanged condition is left as it is.
 
+use crate::edge_router::Problem;
+use api::reasons::types;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -130,6 +132,19 @@ impl Conditions {
         self.list.sort_by(|a, b| a.type_.cmp(&b.type_));
         self.list
     }
+}
+
+/// The same conditions, and that a step failed: Degraded, with what is amiss.
+pub fn after_failure(
+    current: &[Condition],
+    problem: &Problem,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let mut conditions = Conditions::new(current, generation, now);
+    let message = problem.message.clone();
+    conditions.set(types::DEGRADED, Truth::True, problem.reason, message);
+    conditions.into_vec()
 }
 
 /// The condition of this type, if there is one.

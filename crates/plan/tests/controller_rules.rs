@@ -364,3 +364,24 @@ fn each_member_is_advertised_by_its_own_node_port() {
         "lamp-controller-2.coast.svc:1280"
     );
 }
+
+/// Members that refuse and members that do not answer are named by turns.
+#[test]
+fn an_outage_is_told_once_however_each_attempt_fails() {
+    let (mut object, settings) = (object(json!({"replicas": 3})), settings());
+    let mut first: Option<ZitiControllerStatus> = None;
+    for (words, later) in [
+        ("it refuses", 0),
+        ("it does not answer", 20),
+        ("it refuses", 40),
+    ] {
+        let mut facts = facts(&object, &settings);
+        let problem = Problem::new(reasons::CONTROLLER_UNREACHABLE, words);
+        facts.cluster = Err(problem);
+        facts.now = now() + SignedDuration::from_secs(later);
+        let status = plan(&facts).status;
+        let told = first.get_or_insert_with(|| status.clone());
+        assert_eq!(*told, status);
+        object.status = Some(status);
+    }
+}

@@ -4,7 +4,7 @@ use super::cluster::{self, ELECTION, is_made, leaderless_for, led, quorum};
 use super::member::{Member, wished};
 use super::network::{POLICY, Policy};
 use super::{Cluster, Facts, Plan, Root, Step, issuer};
-use crate::conditions::{Conditions, Truth, is_true};
+use crate::conditions::{self, Conditions, Truth, is_true};
 use crate::edge_router::Problem;
 use api::controller::{BootstrapPolicies, ControllerMember, Initialization};
 use api::reasons::{self, types};
@@ -116,14 +116,7 @@ pub fn after_failure(
     now: Timestamp,
 ) -> ZitiControllerStatus {
     let mut status = plan.status.clone();
-    let mut conditions = Conditions::new(&status.conditions, generation, now);
-    conditions.set(
-        types::DEGRADED,
-        Truth::True,
-        problem.reason,
-        problem.message.clone(),
-    );
-    status.conditions = conditions.into_vec();
+    status.conditions = conditions::after_failure(&status.conditions, problem, generation, now);
     status
 }
 
@@ -133,8 +126,9 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditio
     let mut conditions = Conditions::new(&status.conditions, object.metadata.generation, facts.now);
     status.observed_generation = object.metadata.generation;
     let pods = || members.iter().filter(|member| member.pod.is_some());
+    let ready = |member: &&Member| member.is_ready() && !member.is_terminating();
     status.replicas = count(pods().count());
-    status.ready_replicas = count(pods().filter(|member| member.is_ready()).count());
+    status.ready_replicas = count(pods().filter(ready).count());
     if let Root::Sound(root) = &facts.root {
         status.root_expiry = Some(Time(root.life.until));
         status.root_key.get_or_insert_with(|| root.key.clone());
@@ -370,7 +364,16 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             let problem = issuer::trouble(facts).unwrap_or(waits);
             (Truth::False, problem.reason, problem.message)
         }
-        (Err(problem), None) => (Truth::False, problem.reason, problem.message.clone()),
+        (Err(problem), None) => {
+            // An outage is told once: how one attempt after the other fails may differ
+            // in its words each time, and each would be a write.
+            let told = conditions.get(types::READY);
+            let same = problem.reason == reasons::CONTROLLER_UNREACHABLE;
+            let told =
+                told.filter(|told| same && told.status == "False" && told.reason == problem.reason);
+            let message = told.map_or(&problem.message, |told| &told.message);
+            (Truth::False, problem.reason, message.clone())
+        }
         (Ok(cluster), None) => (
             Truth::False,
             reasons::QUORUM_LOST,

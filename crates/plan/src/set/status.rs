@@ -4,7 +4,7 @@ use super::member::{Member, is_observed};
 use super::roster::nodes_gone;
 use super::trouble::{pod_trouble, trouble};
 use super::{Facts, Network, Plan, Step, per_member, reach, rollout};
-use crate::conditions::{Conditions, Truth, find};
+use crate::conditions::{self, Conditions, Truth, find};
 use crate::edge_router::Problem;
 use api::reasons::{self, types};
 use api::{ZitiRouterStatus, names};
@@ -274,14 +274,7 @@ pub fn after_failure(
     now: Timestamp,
 ) -> ZitiRouterStatus {
     let mut status = plan.status.clone();
-    let mut conditions = Conditions::new(&status.conditions, generation, now);
-    conditions.set(
-        types::DEGRADED,
-        Truth::True,
-        problem.reason,
-        problem.message.clone(),
-    );
-    status.conditions = conditions.into_vec();
+    status.conditions = conditions::after_failure(&status.conditions, problem, generation, now);
     status
 }
 
