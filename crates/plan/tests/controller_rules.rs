@@ -11,6 +11,7 @@ use plan::Settings;
 use plan::conditions::find;
 use plan::controller::cluster::{is_made, quorum};
 use plan::controller::config::{client_api, control_plane};
+use plan::controller::network;
 use plan::controller::pki::{Leaf, Life, MemberPki, due, spiffe};
 use plan::controller::{
     Admin, Cluster, Facts, OperatorToken, Peer, Plan, Root, RootFacts, Step, Users, plan,
@@ -71,6 +72,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
             identity: "id".into(),
             serial: 1,
             made_at: now(),
+            enrolled: true,
         }),
         network: None,
         users: Users::default(),
@@ -358,4 +360,42 @@ fn each_member_is_advertised_by_its_own_node_port() {
         control_plane(&object, 2).to_string(),
         "lamp-controller-2.coast.svc:1280"
     );
+}
+
+/// Its ZitiNetwork would go on with what it has in memory until the operator starts
+/// again, and the administrator's password would be used meanwhile.
+#[test]
+fn a_certificate_of_the_operators_that_is_lost_is_replaced_once_it_had_one() {
+    let object = object(json!({}));
+    let settings = settings();
+    let mut facts = facts(&object, &settings);
+    facts.now = now() + SignedDuration::from_mins(5);
+    let known = ("id".to_owned(), "ziti-operator-1".to_owned());
+    facts.cluster = Ok(Cluster {
+        identities: vec![known],
+        ..cluster(1)
+    });
+    let makes = |facts: &Facts| {
+        let steps = network::steps(facts);
+        steps.contains(&Step::MakeOperatorIdentity { serial: 2 })
+    };
+    assert!(!makes(&facts));
+    if let Some(operator) = &mut facts.operator {
+        operator.enrolled = false;
+    }
+    assert!(!makes(&facts), "it may not have enrolled yet");
+    let mut published = network::network(&facts);
+    let mut ready = plan::conditions::Conditions::new(&[], None, now());
+    let truth = plan::conditions::Truth::True;
+    ready.set(types::READY, truth, reasons::READY, String::new());
+    published.status = Some(api::ZitiNetworkStatus {
+        conditions: ready.into_vec(),
+        ..api::ZitiNetworkStatus::default()
+    });
+    facts.network = Some(published);
+    assert!(makes(&facts));
+    if let Some(operator) = &mut facts.operator {
+        operator.enrolled = true;
+    }
+    assert!(!makes(&facts));
 }

@@ -215,6 +215,7 @@ fn a_status_at_rest_says_who_leads_and_when_certificates_end() {
         identity: "id".into(),
         serial: 1,
         made_at: facts.now,
+        enrolled: true,
     });
     let status = plan(&facts).status;
     insta::assert_yaml_snapshot!((

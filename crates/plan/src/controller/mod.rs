@@ -207,6 +207,9 @@ pub struct OperatorToken {
     pub serial: i64,
     /// When it was made.
     pub made_at: Timestamp,
+    /// Whether there is a certificate, of this token or of one before it, in the
+    /// Secret that the ZitiNetwork's controller keeps.
+    pub enrolled: bool,
 }
 
 /// Who uses the network.

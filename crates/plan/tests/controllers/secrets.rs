@@ -125,6 +125,7 @@ impl World {
                 identity,
                 serial,
                 made_at: now,
+                enrolled: true,
             });
         }
     }
