@@ -13,11 +13,13 @@ use plan::controller::cluster::{is_made, quorum};
 use plan::controller::config::{client_api, control_plane};
 use plan::controller::network;
 use plan::controller::pki::{Leaf, Life, MemberPki, due, spiffe};
+use plan::controller::web::WebCertificate;
 use plan::controller::{
     Admin, Cluster, Facts, OperatorToken, Peer, Plan, Root, RootFacts, Step, Users, plan,
 };
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -67,6 +69,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         pki: None,
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
+        web_certificates: BTreeMap::new(),
         cluster: Ok(cluster(1)),
         operator: Some(OperatorToken {
             identity: "id".into(),
@@ -398,4 +401,32 @@ fn a_certificate_of_the_operators_that_is_lost_is_replaced_once_it_had_one() {
         operator.enrolled = true;
     }
     assert!(!makes(&facts));
+}
+
+/// Members would not start: their pod waits for the Secret, and Ziti ends where it
+/// cannot read it.
+#[test]
+fn a_certificate_for_other_names_that_cannot_be_shown_is_told_and_mended() {
+    let spec = json!({"web": {"altServerCerts": [{"secretRef": {"name": "public"}}]}});
+    let object = object(spec);
+    let settings = settings();
+    let mut facts = facts(&object, &settings);
+    let mut with = |certificate: Option<WebCertificate>| {
+        let certificate = certificate.map(|found| ("public".to_owned(), found));
+        facts.web_certificates = certificate.into_iter().collect();
+        plan(&facts)
+    };
+    let absent = with(Some(WebCertificate::Absent));
+    let (reason, message) = refused(&absent, types::DEGRADED);
+    assert_eq!(reason, reasons::SOURCE_MISSING);
+    assert!(message.contains("Secret public, named in spec.web.altServerCerts[0]"));
+    let why = "it has no tls.key".to_owned();
+    let unusable = with(Some(WebCertificate::Unusable(why)));
+    let (reason, message) = refused(&unusable, types::DEGRADED);
+    assert_eq!(reason, reasons::SOURCE_INVALID);
+    assert!(message.contains("it has no tls.key"), "{message}");
+
+    let digest = "one".to_owned();
+    let sound = with(Some(WebCertificate::Ready { digest }));
+    assert!(!only_renews(&sound), "it goes on");
 }

@@ -8,6 +8,7 @@ mod issue;
 mod network;
 mod observe;
 mod secrets;
+mod web;
 
 pub(crate) use clients::Clients;
 

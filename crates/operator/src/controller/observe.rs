@@ -2,7 +2,7 @@
 //! Secrets, and what its cluster says.
 
 use super::secrets::{self, Secrets};
-use super::{cluster, secrets as held};
+use super::{cluster, secrets as held, web};
 use crate::context::Context;
 use crate::io;
 use crate::problem::Error;
@@ -14,8 +14,10 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::DynamicObject;
 use plan::Settings;
+use plan::controller::web::WebCertificate;
 use plan::controller::{Cluster, Facts, Users};
 use plan::edge_router::Problem;
+use std::collections::BTreeMap;
 
 /// Everything that was observed. The Secrets stay here: the planner sees what
 /// their certificates say, and digests.
@@ -27,6 +29,7 @@ pub(super) struct Observed {
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) extras: Vec<DynamicObject>,
     pub(super) secrets: Secrets,
+    pub(super) web_certificates: BTreeMap<String, WebCertificate>,
     pub(super) network: Option<ZitiNetwork>,
     pub(super) users: Users,
     pub(super) cluster: Result<Cluster, Problem>,
@@ -43,12 +46,13 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
     let workload = names::controller_workload(&name);
     let stateful_set = sets.into_iter().find(|set| set.name_any() == workload);
     let pods = io::list::<Pod>(context, &namespace, &by_label).await?;
-    let (services, config_maps, claims, extras, secrets, network, users) = tokio::try_join!(
+    let (services, config_maps, claims, extras, secrets, web_certificates, network, users) = tokio::try_join!(
         io::list::<Service>(context, &namespace, &by_label),
         io::list::<ConfigMap>(context, &namespace, &by_label),
         io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
         io::list_extras(context, &namespace, &by_label),
         held::read(context, object),
+        web::read(context, object),
         network(context, &namespace, &name),
         users(context, &namespace, &name),
     )?;
@@ -60,6 +64,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         claims,
         extras,
         secrets,
+        web_certificates,
         network,
         users,
         cluster: Ok(Cluster::default()),
@@ -117,6 +122,7 @@ impl Observed {
             root,
             admin: secrets::admin(&self.secrets),
             bootstrap: secrets::bootstrap(&self.secrets),
+            web_certificates: self.web_certificates.clone(),
             cluster: self.cluster.clone(),
             operator: secrets::operator(&self.secrets),
             network: self.network.clone(),

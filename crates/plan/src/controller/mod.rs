@@ -23,6 +23,7 @@ pub mod render;
 mod status;
 mod teardown;
 mod validate;
+pub mod web;
 mod workload;
 
 pub use decide::plan;
@@ -71,6 +72,8 @@ pub struct Facts<'a> {
     pub admin: Admin,
     /// The Secret by which a member is told to make the network.
     pub bootstrap: Option<Bootstrap>,
+    /// The Secrets in `spec.web.altServerCerts`, by name.
+    pub web_certificates: BTreeMap<String, web::WebCertificate>,
     /// What the cluster says of itself.
     pub cluster: Result<Cluster, Problem>,
     /// The operator's own identity on the network.

@@ -11,7 +11,7 @@ use plan::controller::cluster::quorum;
 use plan::controller::{Facts, Plan, Step, after_failure, plan};
 use plan::edge_router::Problem;
 use plan::set::member::replicas;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How the cluster stood when the operator looked.
 struct Before {
@@ -38,6 +38,7 @@ impl World {
             pki: self.secrets.pki(),
             admin: self.secrets.admin(),
             bootstrap: self.secrets.bootstrap.clone(),
+            web_certificates: BTreeMap::new(),
             cluster: self.ask(),
             operator: self.secrets.operator.clone(),
             network: self.network.clone(),
