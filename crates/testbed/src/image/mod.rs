@@ -56,10 +56,6 @@ pub struct ZitiImages {
     pub router: Archive,
     /// `docker.io/openziti/ziti-controller:<version>`.
     pub controller: Archive,
-    /// The same of [`crate::tools::ZITI_NEXT`], to upgrade to.
-    pub next_router: Archive,
-    /// The same of [`crate::tools::ZITI_NEXT`], to upgrade to.
-    pub next_controller: Archive,
 }
 
 /// Images of the `ziti` program, named like the published ones and with the program in the same
@@ -67,13 +63,18 @@ pub struct ZitiImages {
 ///
 /// The program is `$ZITI_BIN`, else the pinned one.
 pub fn ziti() -> Result<ZitiImages> {
-    let program = crate::ziti::ziti_bin()?;
-    let next = paths::program(ZITI_NEXT_PROGRAM)?;
+    images_of(&crate::ziti::ziti_bin()?)
+}
+
+/// The same of [`crate::tools::ZITI_NEXT`], to upgrade to.
+pub fn ziti_next() -> Result<ZitiImages> {
+    images_of(&paths::program(ZITI_NEXT_PROGRAM)?)
+}
+
+fn images_of(program: &Path) -> Result<ZitiImages> {
     Ok(ZitiImages {
-        router: of_ziti("ziti-router", &program)?,
-        controller: of_ziti("ziti-controller", &program)?,
-        next_router: of_ziti("ziti-router", &next)?,
-        next_controller: of_ziti("ziti-controller", &next)?,
+        router: of_ziti("ziti-router", program)?,
+        controller: of_ziti("ziti-controller", program)?,
     })
 }
 
