@@ -14,6 +14,7 @@
 mod adopt;
 mod controllers;
 mod convert;
+mod credential;
 mod data_path;
 mod forward;
 mod healing;
@@ -40,5 +41,6 @@ mod topologies;
 mod tproxy;
 mod tproxy_on_the_node;
 mod traffic_while_rolling;
+mod upgrade;
 mod watch;
 mod ziti_network;
