@@ -74,6 +74,15 @@ pub(crate) async fn reconcile(
     }))
 }
 
+/// What is known of a ZitiController, for `ziti-operator plan`.
+pub(crate) async fn look<'a>(
+    context: &'a Context,
+    object: &'a ZitiController,
+) -> Result<plan::controller::Facts<'a>, Error> {
+    let observed = Box::pin(observe::observe(context, object)).await?;
+    Ok(observed.facts(object, &context.settings, Timestamp::now()))
+}
+
 /// What to do after a failure.
 pub(crate) fn failed(object: &ZitiController, error: &Error, context: &Context) -> Action {
     context.backoff.failed(&backoff_key(object), error)

@@ -26,6 +26,7 @@ mod network_identity;
 mod operator;
 mod ownership;
 mod paused;
+mod plan_controller;
 mod plan_mode;
 mod player;
 mod rules;
