@@ -95,6 +95,10 @@ pub fn admin_identity_secret(network: &str) -> String {
     format!("{network}-admin-identity")
 }
 
+/// Annotation on members' pods: a digest of the certificates in
+/// `spec.web.altServerCerts`, so that they are restarted when one changes.
+pub const ANNOTATION_WEB: &str = "openziti.io/web-certificates";
+
 /// Annotation on a `ZitiNetwork` whose controllers are being deleted with it:
 /// nothing on it has to be deleted any more.
 pub const ANNOTATION_NETWORK_ENDS: &str = "openziti.io/network-ends";

@@ -173,6 +173,7 @@ impl World {
             root: self.root.clone(),
             pki: (!self.pki.is_empty()).then(|| self.pki.clone()),
             joins: BTreeMap::new(),
+            web_certificates: BTreeMap::new(),
             issuer: Some(self.issuer.clone()),
             admin: Admin::Ready { digest: "d".into() },
             bootstrap: Some(Bootstrap::default()),
@@ -184,6 +185,7 @@ impl World {
             operator: Some(OperatorToken {
                 identity: "id".into(),
                 serial: 1,
+                enrolled: true,
                 made_at: now(),
             }),
             network: None,

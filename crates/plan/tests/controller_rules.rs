@@ -11,7 +11,9 @@ use plan::Settings;
 use plan::conditions::find;
 use plan::controller::cluster::{is_made, quorum};
 use plan::controller::config::{client_api, control_plane};
+use plan::controller::network;
 use plan::controller::pki::{Leaf, Life, MemberPki, due, spiffe};
+use plan::controller::web::WebCertificate;
 use plan::controller::{
     Admin, Cluster, Facts, OperatorToken, Peer, Plan, Root, RootFacts, Step, Users, plan,
 };
@@ -68,12 +70,14 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         issuer: None,
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
+        web_certificates: BTreeMap::new(),
         cluster: Ok(cluster(1)),
         joins: BTreeMap::new(),
         operator: Some(OperatorToken {
             identity: "id".into(),
             serial: 1,
             made_at: now(),
+            enrolled: true,
         }),
         network: None,
         users: Users::default(),
@@ -384,4 +388,70 @@ fn an_outage_is_told_once_however_each_attempt_fails() {
         assert_eq!(*told, status);
         object.status = Some(status);
     }
+}
+
+/// Its ZitiNetwork would go on with what it has in memory until the operator starts
+/// again, and the administrator's password would be used meanwhile.
+#[test]
+fn a_certificate_of_the_operators_that_is_lost_is_replaced_once_it_had_one() {
+    let object = object(json!({}));
+    let settings = settings();
+    let mut facts = facts(&object, &settings);
+    facts.now = now() + SignedDuration::from_mins(5);
+    let known = ("id".to_owned(), "ziti-operator-1".to_owned());
+    facts.cluster = Ok(Cluster {
+        identities: vec![known],
+        ..cluster(1)
+    });
+    let makes = |facts: &Facts| {
+        let steps = network::steps(facts);
+        steps.contains(&Step::MakeOperatorIdentity { serial: 2 })
+    };
+    assert!(!makes(&facts));
+    if let Some(operator) = &mut facts.operator {
+        operator.enrolled = false;
+    }
+    assert!(!makes(&facts), "it may not have enrolled yet");
+    let mut published = network::network(&facts);
+    let mut ready = plan::conditions::Conditions::new(&[], None, now());
+    let truth = plan::conditions::Truth::True;
+    ready.set(types::READY, truth, reasons::READY, String::new());
+    published.status = Some(api::ZitiNetworkStatus {
+        conditions: ready.into_vec(),
+        ..api::ZitiNetworkStatus::default()
+    });
+    facts.network = Some(published);
+    assert!(makes(&facts));
+    if let Some(operator) = &mut facts.operator {
+        operator.enrolled = true;
+    }
+    assert!(!makes(&facts));
+}
+
+/// Members would not start: their pod waits for the Secret, and Ziti ends where it
+/// cannot read it.
+#[test]
+fn a_certificate_for_other_names_that_cannot_be_shown_is_told_and_mended() {
+    let spec = json!({"web": {"altServerCerts": [{"secretRef": {"name": "public"}}]}});
+    let object = object(spec);
+    let settings = settings();
+    let mut facts = facts(&object, &settings);
+    let mut with = |certificate: Option<WebCertificate>| {
+        let certificate = certificate.map(|found| ("public".to_owned(), found));
+        facts.web_certificates = certificate.into_iter().collect();
+        plan(&facts)
+    };
+    let absent = with(Some(WebCertificate::Absent));
+    let (reason, message) = refused(&absent, types::DEGRADED);
+    assert_eq!(reason, reasons::SOURCE_MISSING);
+    assert!(message.contains("Secret public, named in spec.web.altServerCerts[0]"));
+    let why = "it has no tls.key".to_owned();
+    let unusable = with(Some(WebCertificate::Unusable(why)));
+    let (reason, message) = refused(&unusable, types::DEGRADED);
+    assert_eq!(reason, reasons::SOURCE_INVALID);
+    assert!(message.contains("it has no tls.key"), "{message}");
+
+    let digest = "one".to_owned();
+    let sound = with(Some(WebCertificate::Ready { digest }));
+    assert!(!only_renews(&sound), "it goes on");
 }

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use plan::Settings;
 use plan::controller::pki::{Issue, Leaf, Life, MemberPki, due, spiffe};
+use plan::controller::web::WebCertificate;
 use plan::controller::{
     Admin, Bootstrap, Cluster, Facts, OperatorToken, Peer, Root, RootFacts, Step, Users, network,
     plan,
@@ -50,6 +51,11 @@ fn full() -> ZitiController {
         "expose": {"type": "LoadBalancer", "annotations": {"pool": "sea"}},
         "storage": {"size": "3Gi", "storageClassName": "fast"},
         "console": "Enabled",
+        "web": {
+            "options": {"idleTimeout": "30s", "minTLSVersion": "TLS1.3"},
+            "altServerCerts": [{"secretRef": {"name": "public"}}],
+            "metrics": {},
+        },
         "enrollment": {"identityMinutes": 10, "routerMinutes": 20},
         "extraConfig": {"cluster": {"snapshotThreshold": 100}},
         "resources": {"limits": {"memory": "512Mi"}},
@@ -81,6 +87,10 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         issuer: None,
         admin: Admin::Ready { digest: "d".into() },
         bootstrap: None,
+        web_certificates: BTreeMap::from([(
+            "public".to_owned(),
+            WebCertificate::Ready { digest: "p".into() },
+        )]),
         cluster: Err(Problem::new(api::reasons::PENDING, "no member runs")),
         joins: BTreeMap::new(),
         operator: None,
@@ -219,6 +229,7 @@ fn a_status_at_rest_says_who_leads_and_when_certificates_end() {
         identity: "id".into(),
         serial: 1,
         made_at: facts.now,
+        enrolled: true,
     });
     let status = plan(&facts).status;
     insta::assert_yaml_snapshot!((

@@ -24,6 +24,12 @@ pub const KUBERNETES: &str = "v1.34.4";
 /// local use and tests; what users run are the published images.
 pub const ZITI: &str = "v1.6.0";
 
+/// Another version of the same Ziti: its source, linked with another word about itself. Members of a
+/// cluster go by that word, so it is all that an upgrade needs.
+pub const ZITI_NEXT: &str = "v1.6.1";
+/// Name of that program in the cache.
+pub(crate) const ZITI_NEXT_PROGRAM: &str = "ziti-next";
+
 /// One program of the table.
 #[derive(Debug, Clone, Copy)]
 struct Tool {
@@ -45,6 +51,7 @@ const fn tool(name: &'static str, module: &'static str, package: &'static str) -
 const TOOLS: &[Tool] = &[
     tool("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
     tool("ziti", "ziti", "github.com/openziti/ziti/ziti"),
+    tool(ZITI_NEXT_PROGRAM, "ziti", "github.com/openziti/ziti/ziti"),
     tool(
         "kube-apiserver",
         "kubernetes",
@@ -93,7 +100,14 @@ fn ldflags(tool: Tool) -> String {
         flags.extend([" -X ", variable, "=", value]);
     };
     match tool.module {
-        "ziti" => stamp("github.com/openziti/ziti/common/version.Version", ZITI),
+        "ziti" => {
+            let version = if tool.name == ZITI_NEXT_PROGRAM {
+                ZITI_NEXT
+            } else {
+                ZITI
+            };
+            stamp("github.com/openziti/ziti/common/version.Version", version);
+        }
         "local-path-provisioner" => stamp("main.VERSION", "v0.0.30"),
         "kubernetes" => {
             let mut numbers = KUBERNETES.trim_start_matches('v').split('.');
@@ -276,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_key_depends_on_the_compiler_and_the_program() {
-        let [first, second] = [TOOLS[2], TOOLS[3]];
+        let [first, second] = [TOOLS[3], TOOLS[4]];
         assert_eq!(key(first, "go1").unwrap(), key(first, "go1").unwrap());
         assert_ne!(key(first, "go1").unwrap(), key(first, "go2").unwrap());
         assert_ne!(key(first, "go1").unwrap(), key(second, "go1").unwrap());

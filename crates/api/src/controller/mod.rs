@@ -3,12 +3,14 @@
 
 mod options;
 mod status;
+mod web;
 
 pub use options::{
     Advertised, AdvertisedAddress, BootstrapPolicies, Console, ControllerStorage, EnrollmentLife,
     IssuerRef, Pki, UpdateStrategy,
 };
 pub use status::{ControllerMember, Initialization, ZitiControllerStatus};
+pub use web::{AltServerCert, Metrics, TlsVersion, Web, WebOptions};
 
 use crate::SecretRef;
 use crate::router::{Expose, PodOptions, is_default};
@@ -106,6 +108,11 @@ pub struct ZitiControllerSpec {
     /// The administration console, served by each member below `/zac/`.
     #[serde(default)]
     pub console: Console,
+
+    /// The members' APIs: timeouts, TLS versions, certificates for other names,
+    /// metrics.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub web: Web,
 
     /// How long enrollment tokens live.
     #[serde(default)]

@@ -3,7 +3,7 @@
 use super::clients::Seen;
 use super::network;
 use super::observe::Observed;
-use super::secrets::{self, credentials, text};
+use super::secrets::{self, admin_name, certificate, credentials};
 use crate::context::Context;
 use crate::io;
 use crate::problem;
@@ -17,7 +17,7 @@ use plan::controller::{Cluster, Peer, Root};
 use plan::edge_router::Problem;
 use std::collections::HashMap;
 use std::time::Duration;
-use ziti::management::{Credential, ManagementClient, Options};
+use ziti::management::{Credential, ErrorKind, ManagementClient, ManagementError, Options};
 use ziti::trust::CaBundle;
 use ziti::{SecretString, Url};
 
@@ -72,8 +72,7 @@ pub(super) async fn ask(
                 }
             }
             Err(error) => {
-                let problem = problem::of_management(&error);
-                failed.get_or_insert(problem);
+                failed.get_or_insert_with(|| told(object, observed, &error));
             }
         }
     }
@@ -138,7 +137,7 @@ fn clients(context: &Context, object: &ZitiController, observed: &Observed) -> R
             "there are no certificates yet",
         ));
     };
-    let credential = credential(observed)?;
+    let credential = credential(object, observed)?;
     let said = match &credential {
         Given::Certificate(cert, key) => (cert, key),
         Given::Password(username, password) => (username, password),
@@ -193,7 +192,7 @@ impl From<Given> for Credential {
 
 /// The operator's own certificate, once the ZitiNetwork works with it; the
 /// administrator's password before, and when that certificate is refused.
-fn credential(observed: &Observed) -> Result<Given, Problem> {
+fn credential(object: &ZitiController, observed: &Observed) -> Result<Given, Problem> {
     let status = observed
         .network
         .as_ref()
@@ -206,15 +205,45 @@ fn credential(observed: &Observed) -> Result<Given, Problem> {
         reasons::TOKEN_REFUSED,
     ];
     let works = ready.is_some_and(|ready| !refused.contains(&ready.reason.as_str()));
-    let identity = observed.secrets.identity.as_ref();
-    let own = identity.and_then(|secret| text(secret, "tls.crt").zip(text(secret, "tls.key")));
-    match (own, credentials(&observed.secrets)) {
+    match (
+        certificate(&observed.secrets),
+        credentials(&observed.secrets),
+    ) {
         (Some((cert, key)), _) if works => Ok(Given::Certificate(cert, key)),
         (_, Some((username, password))) => Ok(Given::Password(username, password)),
         (Some((cert, key)), None) => Ok(Given::Certificate(cert, key)),
         (None, None) => Err(Problem::new(
             reasons::SOURCE_MISSING,
-            "there is neither an administrator's Secret nor a certificate of the operator's own: put the administrator's Secret back",
+            format!(
+                "there is no certificate of the operator's own, and no Secret {} with one: {}",
+                admin_name(object),
+                remedy(object)
+            ),
         )),
     }
+}
+
+/// Why a member could not be asked. That it refuses the password is told in words of
+/// this object: nobody has set `spec.credential`, of which the general words speak.
+fn told(object: &ZitiController, observed: &Observed, error: &ManagementError) -> Problem {
+    let general = problem::of_management(error);
+    if error.kind() != ErrorKind::BadCredentials {
+        return general;
+    }
+    let refused = match credential(object, observed) {
+        Ok(Given::Certificate(..)) => "the operator's own certificate".to_owned(),
+        _ => format!(
+            "the username and password in Secret {}, and the operator has no certificate of its own that it takes",
+            admin_name(object)
+        ),
+    };
+    let message = format!("the network refuses {refused}: {}", remedy(object));
+    Problem::new(general.reason, message)
+}
+
+fn remedy(object: &ZitiController) -> String {
+    format!(
+        "put username and password of an administrator of the network into Secret {}. They are used until the operator has made itself another identity",
+        admin_name(object)
+    )
 }

@@ -10,6 +10,7 @@ mod network;
 mod observe;
 mod secrets;
 mod sign;
+mod web;
 mod written;
 #[cfg(test)]
 mod years;
@@ -76,6 +77,15 @@ pub(crate) async fn reconcile(
     Ok(plan.requeue.map_or_else(Action::await_change, |after| {
         Action::requeue(after.unsigned_abs())
     }))
+}
+
+/// What is known of a ZitiController, for `ziti-operator plan`.
+pub(crate) async fn look<'a>(
+    context: &'a Context,
+    object: &'a ZitiController,
+) -> Result<plan::controller::Facts<'a>, Error> {
+    let observed = Box::pin(observe::observe(context, object)).await?;
+    Ok(observed.facts(object, &context.settings, Timestamp::now()))
 }
 
 /// What to do after a failure.

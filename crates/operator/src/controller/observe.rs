@@ -2,7 +2,7 @@
 //! Secrets, and what its cluster says.
 
 use super::secrets::{self, Secrets};
-use super::{cluster, issuer, secrets as held};
+use super::{cluster, issuer, secrets as held, web};
 use crate::context::Context;
 use crate::io;
 use crate::problem::Error;
@@ -14,6 +14,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::DynamicObject;
 use plan::Settings;
+use plan::controller::web::WebCertificate;
 use plan::controller::{Cluster, Facts, FailedJoin, Users};
 use plan::edge_router::Problem;
 use plan::set::extra::CERTIFICATE;
@@ -31,6 +32,7 @@ pub(super) struct Observed {
     /// Whether the cluster has cert-manager's kinds; `false` where nobody asked.
     pub(super) issuer_is_installed: bool,
     pub(super) secrets: Secrets,
+    pub(super) web_certificates: BTreeMap<String, WebCertificate>,
     pub(super) network: Option<ZitiNetwork>,
     pub(super) users: Users,
     pub(super) cluster: Result<Cluster, Problem>,
@@ -48,12 +50,13 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
     let workload = names::controller_workload(&name);
     let stateful_set = sets.into_iter().find(|set| set.name_any() == workload);
     let pods = io::list::<Pod>(context, &namespace, &by_label).await?;
-    let (services, config_maps, claims, extras, secrets, network, users) = tokio::try_join!(
+    let (services, config_maps, claims, extras, secrets, web_certificates, network, users) = tokio::try_join!(
         io::list::<Service>(context, &namespace, &by_label),
         io::list::<ConfigMap>(context, &namespace, &by_label),
         io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
         io::list_extras(context, &namespace, &by_label),
         held::read(context, object),
+        web::read(context, object),
         network(context, &namespace, &name),
         users(context, &namespace, &name),
     )?;
@@ -71,6 +74,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         extras: [extras, certificates.unwrap_or_default()].concat(),
         issuer_is_installed,
         secrets,
+        web_certificates,
         network,
         users,
         cluster: Ok(Cluster::default()),
@@ -130,6 +134,7 @@ impl Observed {
             root,
             admin: secrets::admin(&self.secrets),
             bootstrap: secrets::bootstrap(&self.secrets),
+            web_certificates: self.web_certificates.clone(),
             cluster: self.cluster.clone(),
             joins: self.joins.clone(),
             operator: secrets::operator(&self.secrets),

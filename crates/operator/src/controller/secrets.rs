@@ -53,15 +53,10 @@ pub(super) async fn read(context: &Context, object: &ZitiController) -> Result<S
         let found = api.get_opt(&wanted).await;
         found.map_err(Error::kubernetes("reading", format!("Secret {wanted}")))
     };
-    let given = object.spec.admin_secret_ref.as_ref();
-    let admin = given.map_or_else(
-        || names::controller_admin_secret(&name),
-        |given| given.name.clone(),
-    );
     let (root, pki, admin, bootstrap, operator, identity) = tokio::try_join!(
         get(names::controller_root_secret(&name)),
         get(names::controller_pki_secret(&name)),
-        get(admin),
+        get(admin_name(object)),
         get(names::controller_bootstrap_secret(&name)),
         get(names::controller_operator_secret(&name)),
         get(names::admin_identity_secret(&name)),
@@ -244,5 +239,21 @@ pub(super) fn operator(secrets: &Secrets) -> Option<OperatorToken> {
         identity: annotation(IDENTITY)?.clone(),
         serial: annotation(SERIAL)?.parse().ok()?,
         made_at: annotation(MADE_AT)?.parse::<Timestamp>().ok()?,
+        enrolled: certificate(secrets).is_some(),
     })
+}
+
+/// The operator's own certificate and its key.
+pub(super) fn certificate(secrets: &Secrets) -> Option<(String, String)> {
+    let secret = secrets.identity.as_ref()?;
+    text(secret, "tls.crt").zip(text(secret, "tls.key"))
+}
+
+/// Name of the Secret with the first administrator.
+pub(super) fn admin_name(object: &ZitiController) -> String {
+    let given = object.spec.admin_secret_ref.as_ref();
+    given.map_or_else(
+        || names::controller_admin_secret(&object.name_any()),
+        |given| given.name.clone(),
+    )
 }

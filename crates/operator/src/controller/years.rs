@@ -142,6 +142,7 @@ impl World {
             root,
             issuer: None,
             joins: BTreeMap::new(),
+            web_certificates: BTreeMap::new(),
             admin: Admin::Absent,
             bootstrap: None,
             cluster: Ok(Cluster::default()),

@@ -44,7 +44,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    fn kubernetes(method: &'static str, path: String, what: String) -> Self {
+    pub(super) fn kubernetes(method: &'static str, path: String, what: String) -> Self {
         Self {
             to: Target::Kubernetes,
             method,
@@ -62,7 +62,7 @@ impl Call {
         }
     }
 
-    fn with_body(self, body: Value) -> Self {
+    pub(super) fn with_body(self, body: Value) -> Self {
         Self {
             body: Some(body),
             ..self
@@ -70,16 +70,16 @@ impl Call {
     }
 }
 
-fn path<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> String {
+pub(super) fn path<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> String {
     format!("{}/{name}", K::url_path(&(), Some(namespace)))
 }
 
 /// A server-side apply.
-fn applied(path: &str, manager: &str) -> String {
+pub(super) fn applied(path: &str, manager: &str) -> String {
     format!("{path}?fieldManager={manager}&force=true")
 }
 
-fn take_on<K: Resource<DynamicType = ()>>(object: &K, finalizer: &str) -> Call {
+pub(super) fn take_on<K: Resource<DynamicType = ()>>(object: &K, finalizer: &str) -> Call {
     let what = format!(
         "put finalizer {finalizer} on {} {}",
         K::kind(&()),
@@ -88,7 +88,7 @@ fn take_on<K: Resource<DynamicType = ()>>(object: &K, finalizer: &str) -> Call {
     finalizers(object, what, &io::with_finalizer(object, finalizer))
 }
 
-fn let_go<K: Resource<DynamicType = ()>>(object: &K, finalizer: &str) -> Call {
+pub(super) fn let_go<K: Resource<DynamicType = ()>>(object: &K, finalizer: &str) -> Call {
     let (kind, name) = (K::kind(&()), object.name_any());
     let what = format!("take finalizer {finalizer} off {kind} {name}: it is let go");
     finalizers(object, what, &io::without_finalizer(object, finalizer))
@@ -166,15 +166,14 @@ fn shown(digest: &str) -> String {
 pub(super) struct Known {
     objects: BTreeMap<(String, String), Value>,
     secrets: BTreeSet<String>,
+    /// Who applies them.
+    manager: &'static str,
 }
 
 impl Known {
     /// The children that were seen.
     pub(super) fn of(facts: &set_plan::Facts<'_>) -> Self {
-        let mut known = Self {
-            objects: BTreeMap::new(),
-            secrets: BTreeSet::new(),
-        };
+        let mut known = Self::empty(names::FIELD_MANAGER_ROUTER);
         for service in &facts.services {
             known.put(service);
         }
@@ -198,20 +197,42 @@ impl Known {
         known
     }
 
-    fn put<K: Resource<DynamicType = ()> + ResourceExt + Serialize>(&mut self, object: &K) {
+    /// No children, for those that this manager applies.
+    pub(super) fn empty(manager: &'static str) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            secrets: BTreeSet::new(),
+            manager,
+        }
+    }
+
+    /// Keep that there is a Secret. Says whether that is news.
+    pub(super) fn see_secret(&mut self, name: String) -> bool {
+        self.secrets.insert(name)
+    }
+
+    /// Whether there is such a Secret.
+    pub(super) fn has_secret(&self, name: &str) -> bool {
+        self.secrets.contains(name)
+    }
+
+    pub(super) fn put<K: Resource<DynamicType = ()> + ResourceExt + Serialize>(
+        &mut self,
+        object: &K,
+    ) {
         let key = (K::kind(&()).into_owned(), object.name_any());
         self.objects
             .insert(key, serde_json::to_value(object).unwrap_or_default());
     }
 
-    fn put_extra(&mut self, object: &DynamicObject) {
+    pub(super) fn put_extra(&mut self, object: &DynamicObject) {
         let kind = object.types.as_ref().map(|types| types.kind.clone());
         let key = (kind.unwrap_or_default(), object.name_any());
         self.objects
             .insert(key, serde_json::to_value(object).unwrap_or_default());
     }
 
-    fn apply<K: Resource<DynamicType = ()> + ResourceExt + Serialize>(
+    pub(super) fn apply<K: Resource<DynamicType = ()> + ResourceExt + Serialize>(
         &mut self,
         namespace: &str,
         object: &K,
@@ -222,7 +243,12 @@ impl Known {
         self.applied(K::kind(&()).into_owned(), name, &path, wanted)
     }
 
-    fn apply_extra(&mut self, kind: extra::Kind, namespace: &str, object: &DynamicObject) -> Call {
+    pub(super) fn apply_extra(
+        &mut self,
+        kind: extra::Kind,
+        namespace: &str,
+        object: &DynamicObject,
+    ) -> Call {
         let name = object.name_any();
         let path = extra_path(kind, namespace, &name);
         let wanted = serde_json::to_value(object).unwrap_or_default();
@@ -237,7 +263,7 @@ impl Known {
             Some(_) => format!("change {kind} {name}"),
         };
         self.objects.insert((kind, name), wanted.clone());
-        let path = applied(path, names::FIELD_MANAGER_ROUTER);
+        let path = applied(path, self.manager);
         Call {
             changes: changes.unwrap_or_default(),
             ..Call::kubernetes("PATCH", path, what).with_body(wanted)
@@ -333,7 +359,7 @@ impl Known {
     }
 }
 
-fn extra_path(kind: extra::Kind, namespace: &str, name: &str) -> String {
+pub(super) fn extra_path(kind: extra::Kind, namespace: &str, name: &str) -> String {
     let extra::Kind {
         group,
         version,
@@ -343,7 +369,7 @@ fn extra_path(kind: extra::Kind, namespace: &str, name: &str) -> String {
     format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}/{name}")
 }
 
-fn delete<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> Call {
+pub(super) fn delete<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> Call {
     let what = format!("delete {} {name}", K::kind(&()));
     Call::kubernetes("DELETE", path::<K>(namespace, name), what)
 }

@@ -4,7 +4,7 @@
 use super::overlay::Overlay;
 use crate::documents::parse;
 use anyhow::{Context, Result, bail};
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names};
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, names};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -17,6 +17,7 @@ use std::fmt::Debug;
 /// An object that is asked about.
 #[derive(Clone)]
 pub(super) enum Subject {
+    Controller(Box<ZitiController>),
     Network(Box<ZitiNetwork>),
     EdgeRouter(Box<EdgeRouter>),
     Router(Box<ZitiRouter>),
@@ -25,6 +26,7 @@ pub(super) enum Subject {
 impl Subject {
     pub(super) fn namespace(&self) -> String {
         let namespace = match self {
+            Self::Controller(object) => object.namespace(),
             Self::Network(object) => object.namespace(),
             Self::EdgeRouter(object) => object.namespace(),
             Self::Router(object) => object.namespace(),
@@ -52,7 +54,7 @@ pub(super) async fn of_file(client: &Client, text: &str, namespace: &str) -> Res
         documents.add(client, document, namespace).await?;
     }
     if documents.subjects.is_empty() {
-        bail!("the file holds no ZitiRouter, EdgeRouter or ZitiNetwork");
+        bail!("the file holds no ZitiController, ZitiRouter, EdgeRouter or ZitiNetwork");
     }
     Ok(documents)
 }
@@ -90,10 +92,10 @@ impl Documents {
                 let map: ConfigMap = typed(document, namespace)?;
                 self.put(&map)?;
             }
-            (group, "ZitiController") if group == ours => self.notes.push(format!(
-                "ZitiController {}: what would be done for controllers is not told here, and its ZitiNetwork is taken for one that is not there yet",
-                text(&document["metadata"]["name"])
-            )),
+            (group, "ZitiController") if group == ours => {
+                let object: ZitiController = self.lay(client, document, namespace).await?;
+                self.subjects.push(Subject::Controller(Box::new(object)));
+            }
             _ => self.notes.push(format!(
                 "{kind} {} ({group}) is no object that the operator reads: left out",
                 text(&document["metadata"]["name"])
@@ -256,6 +258,12 @@ pub(super) async fn by_name(client: &Client, name: &str, namespace: &str) -> Res
     let asked = |names: [&str; 3]| kind.as_deref().is_none_or(|kind| names.contains(&kind));
     let mut found = Vec::new();
     let mut known_kind = false;
+    // A ZitiNetwork of the same name is its own: it is asked for by its kind.
+    if asked(["ziticontroller", "ziticontrollers", "zctl"]) {
+        known_kind = true;
+        let object = get::<ZitiController>(client, name, namespace).await?;
+        found.extend(object.map(|object| Subject::Controller(Box::new(object))));
+    }
     if asked(["zitirouter", "zitirouters", "zr"]) {
         known_kind = true;
         let object = get::<ZitiRouter>(client, name, namespace).await?;
@@ -273,17 +281,17 @@ pub(super) async fn by_name(client: &Client, name: &str, namespace: &str) -> Res
     }
     if !known_kind {
         bail!(
-            "{name} is asked for with a kind that is none of zitirouter, edgerouter, zitinetwork"
+            "{name} is asked for with a kind that is none of ziticontroller, zitirouter, edgerouter, zitinetwork"
         );
     }
     if found.len() > 1 {
         bail!(
-            "{} objects in namespace {namespace} are named {name}: ask for zitirouter/{name}, edgerouter/{name} or zitinetwork/{name}",
+            "{} objects in namespace {namespace} are named {name}: ask for ziticontroller/{name}, zitirouter/{name}, edgerouter/{name} or zitinetwork/{name}",
             found.len()
         );
     }
     found.pop().with_context(|| {
-        format!("namespace {namespace} has no ZitiRouter, EdgeRouter or ZitiNetwork {name}: check the name, or give -n")
+        format!("namespace {namespace} has no ZitiController, ZitiRouter, EdgeRouter or ZitiNetwork {name}: check the name, or give -n")
     })
 }
 

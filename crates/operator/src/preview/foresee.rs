@@ -6,9 +6,10 @@ use crate::context::{Backoff, Context, Stores};
 use crate::controller::Clients;
 use crate::leader::Leadership;
 use crate::networks::{Access, Networks};
-use crate::{edge_router, network, poller, set};
+use crate::{controller, edge_router, network, poller, set};
 use anyhow::{Context as _, Result, bail};
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use api::reasons;
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -53,6 +54,17 @@ pub(super) struct SetPlan {
     pub(super) known: Known,
     pub(super) plan: set_plan::Plan,
     pub(super) steps: Vec<Foreseen<set_plan::Step>>,
+}
+
+/// What would be done for one ZitiController.
+pub(super) struct ControllerPlan {
+    pub(super) object: ZitiController,
+    /// Why its cluster could not be asked, although it has one.
+    pub(super) unknown: Option<Problem>,
+    /// Its children, as they are.
+    pub(super) known: Known,
+    pub(super) plan: plan::controller::Plan,
+    pub(super) steps: Vec<Foreseen<plan::controller::Step>>,
 }
 
 /// A set and its members.
@@ -108,6 +120,22 @@ impl Look {
         Ok(NetworkPlan {
             object: object.clone(),
             plan,
+        })
+    }
+
+    pub(super) async fn controller(&self, object: &ZitiController) -> Result<ControllerPlan> {
+        let facts = controller::look(&self.context, object)
+            .await
+            .with_context(|| format!("looking at ZitiController {}", object.name_any()))?;
+        let asked = facts.cluster.as_ref().err();
+        let unknown = asked.filter(|problem| problem.reason != reasons::PENDING);
+        let (plan, steps) = foresight::controller(&facts);
+        Ok(ControllerPlan {
+            object: object.clone(),
+            unknown: unknown.cloned(),
+            known: Known::of_controller_facts(&facts),
+            plan,
+            steps,
         })
     }
 

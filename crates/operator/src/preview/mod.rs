@@ -6,6 +6,7 @@
 //! [`report`] prints them. `main` calls [`run`].
 
 mod calls;
+mod controller_calls;
 mod documents;
 mod foresee;
 mod overlay;
@@ -44,8 +45,8 @@ pub(crate) struct PlanArgs {
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
 
-    /// A file with ZitiRouters, EdgeRouters and ZitiNetworks (and the Secrets
-    /// and ConfigMaps that they name), taken as if it had been applied; `-` for
+    /// A file with ZitiControllers, ZitiRouters, EdgeRouters and ZitiNetworks (and
+    /// the Secrets and ConfigMaps that they name), taken as if it had been applied; `-` for
     /// standard input.
     #[arg(short, long)]
     file: Option<PathBuf>,
@@ -69,6 +70,14 @@ pub(crate) struct PlanArgs {
     /// As given to `ziti-operator run`.
     #[arg(long, env = "ZITI_OPERATOR_ROUTER_IMAGE")]
     router_image: String,
+
+    /// As given to `ziti-operator run`.
+    #[arg(
+        long,
+        env = "ZITI_OPERATOR_CONTROLLER_IMAGE",
+        default_value = "docker.io/openziti/ziti-controller:2.0.3"
+    )]
+    controller_image: String,
 
     /// As given to `ziti-operator run`: whether the cluster's nodes may be read.
     #[arg(long, env = "ZITI_OPERATOR_NODES", action = ArgAction::Set, default_value_t = true)]
@@ -131,8 +140,7 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
         install_id: args.install_id.clone(),
         agent_image: args.agent_image.clone(),
         router_image: args.router_image.clone(),
-        // No ZitiController is looked at here.
-        controller_image: String::new(),
+        controller_image: args.controller_image.clone(),
         cluster_dns: cluster_dns::own(),
     };
     let namespaces: BTreeSet<String> = documents.subjects.iter().map(Subject::namespace).collect();
@@ -141,6 +149,7 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
     let mut report = Report::new(documents.notes);
     for subject in &documents.subjects {
         match subject {
+            Subject::Controller(object) => report.controller(look.controller(object).await?),
             Subject::Network(object) => report.network(&look.network(object).await?),
             Subject::EdgeRouter(object) => report.edge_router(&look.edge_router(object).await?),
             Subject::Router(object) => {

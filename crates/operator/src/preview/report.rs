@@ -1,7 +1,7 @@
 //! What would be done, as it is printed: for a person and for a machine.
 
 use super::calls::{Call, Target, of_edge_router, of_network};
-use super::foresee::{EdgeRouterPlan, NetworkPlan, SetPlan};
+use super::foresee::{ControllerPlan, EdgeRouterPlan, NetworkPlan, SetPlan};
 use api::reasons::types;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt};
@@ -138,6 +138,27 @@ impl Report {
                 .collect(),
             ready: Ready::of(&seen.plan.status.conditions),
             ..Section::of(&seen.object)
+        });
+    }
+
+    pub(super) fn controller(&mut self, seen: ControllerPlan) {
+        let ControllerPlan {
+            object,
+            unknown,
+            mut known,
+            plan,
+            steps,
+        } = seen;
+        let mut calls = Vec::new();
+        for foreseen in &steps {
+            let of_step = known.of_controller(&object, &foreseen.step);
+            calls.extend(of_step.into_iter().map(|call| timed(foreseen.when, call)));
+        }
+        self.objects.push(Section {
+            unknown: unknown.map(|problem| format!("{}: {}", problem.reason, problem.message)),
+            calls,
+            ready: Ready::of(&plan.status.conditions),
+            ..Section::of(&object)
         });
     }
 

@@ -15,7 +15,7 @@ use crate::world::World;
 use crate::ziti_network::{self as network, NETWORK};
 
 /// Runs the program, as the account of this kubeconfig.
-fn plan(world: &World, kubeconfig: &Path, args: &[&str]) -> Output {
+pub(crate) fn plan(world: &World, kubeconfig: &Path, args: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_ziti-operator"))
         .args([
             "plan",
@@ -35,13 +35,13 @@ fn plan(world: &World, kubeconfig: &Path, args: &[&str]) -> Output {
     output
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
 }
 
 /// A manifest in a file of the test.
-fn file(world: &World, documents: &[Value]) -> std::path::PathBuf {
+pub(crate) fn file(world: &World, documents: &[Value]) -> std::path::PathBuf {
     let path = world.dir().join(format!("{}.yaml", world.namespace));
     let documents = documents
         .iter()
@@ -50,7 +50,7 @@ fn file(world: &World, documents: &[Value]) -> std::path::PathBuf {
     path
 }
 
-fn manifest(kind: &str, object: &Value) -> Value {
+pub(crate) fn manifest(kind: &str, object: &Value) -> Value {
     let mut manifest = json!({"apiVersion": "openziti.io/v1alpha1", "kind": kind});
     manifest["metadata"] = object["metadata"].clone();
     manifest["spec"] = object["spec"].clone();
@@ -58,7 +58,7 @@ fn manifest(kind: &str, object: &Value) -> Value {
 }
 
 /// The calls to Kubernetes that are told: verb, resource, and name where the path has one.
-fn told(report: &Value) -> BTreeSet<(String, String, String)> {
+pub(crate) fn told(report: &Value) -> BTreeSet<(String, String, String)> {
     let objects = report["objects"].as_array().unwrap();
     let calls = objects.iter().flat_map(|o| o["calls"].as_array().unwrap());
     calls
@@ -201,7 +201,10 @@ async fn what_cannot_be_told_has_an_exit_code_of_its_own() {
     let args = ["no-such-object"];
     let output = plan(&world, &world.admin_kubeconfig(), &args);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output).contains("no ZitiRouter, EdgeRouter or ZitiNetwork no-such-object"));
+    assert!(
+        text(&output)
+            .contains("no ZitiController, ZitiRouter, EdgeRouter or ZitiNetwork no-such-object")
+    );
     let output = plan(&world, &world.admin_kubeconfig(), &["--no-such-flag"]);
     assert_eq!(output.status.code(), Some(1), "usage is no 2");
 }

@@ -56,7 +56,7 @@ pub(crate) async fn until_settled(stage: &Stage, members: i32) -> Result<ZitiCon
 
 /// The network as its administrator sees it, through one member.
 pub(crate) struct Network {
-    management: ManagementClient,
+    pub(crate) management: ManagementClient,
     _way: Forward,
 }
 
@@ -107,7 +107,7 @@ impl Network {
         Ok(())
     }
 
-    async fn expect_policies(&self) -> Result<()> {
+    pub(crate) async fn expect_policies(&self) -> Result<()> {
         for kind in [PolicyKind::EdgeRouter, PolicyKind::ServiceEdgeRouter] {
             let found = self.management.policy_named(kind, POLICY).await;
             let found = found.context("looking for a policy")?;
@@ -306,7 +306,7 @@ fn a_cluster_forms_survives_its_leader_and_changes_its_size() {
     });
 }
 
-fn leader(object: &ZitiController) -> Result<String> {
+pub(crate) fn leader(object: &ZitiController) -> Result<String> {
     let status = object.status.as_ref();
     status
         .and_then(|status| status.leader.clone())
@@ -330,7 +330,7 @@ fn a_change_reaches_one_member_at_a_time_and_the_network_takes_writes_all_the_wh
             others.push(Network::through(stage, member).await?);
         }
         let (stop, stopped) = oneshot::channel();
-        let writer = tokio::spawn(write_on(others, stopped));
+        let writer = tokio::spawn(write_on(others, WRITE_WITHIN, stopped));
         let restart = json!({"spec": {"restartAt": "2026-01-01T00:00:00Z"}});
         let begun = Instant::now();
         stage.patch::<ZitiController>(CONTROLLER, restart).await?;
@@ -354,10 +354,11 @@ fn a_change_reaches_one_member_at_a_time_and_the_network_takes_writes_all_the_wh
 }
 
 /// Writes four times a second through the first member that takes it, and tries again for up to
-/// [`WRITE_WITHIN`]. Returns how often it wrote, how many of them no member took in time, and the
-/// longest that one had to wait.
-async fn write_on(
+/// `within`. Returns how often it wrote, how many of them no member took in time, and the longest
+/// that one had to wait.
+pub(crate) async fn write_on(
     members: Vec<Network>,
+    within: Duration,
     mut stopped: oneshot::Receiver<()>,
 ) -> (usize, usize, Duration) {
     let mut pace = tokio::time::interval(Duration::from_millis(250));
@@ -369,7 +370,7 @@ async fn write_on(
         }
         tried += 1;
         let begun = Instant::now();
-        let taken = tokio::time::timeout(WRITE_WITHIN, taken_by_one(&members, tried));
+        let taken = tokio::time::timeout(within, taken_by_one(&members, tried));
         failed += usize::from(taken.await.is_err());
         longest = longest.max(begun.elapsed());
     }
@@ -378,7 +379,9 @@ async fn write_on(
 /// Writes through one member after another until one takes it.
 async fn taken_by_one(members: &[Network], number: usize) {
     let mut round = 0_usize;
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
     loop {
+        pace.tick().await;
         for (index, member) in members.iter().enumerate() {
             let name = format!("write-{number}-{round}-{index}");
             if member.write(&name).await.is_ok() {
@@ -386,6 +389,5 @@ async fn taken_by_one(members: &[Network], number: usize) {
             }
         }
         round += 1;
-        tokio::task::yield_now().await;
     }
 }

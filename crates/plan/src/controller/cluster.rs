@@ -187,7 +187,7 @@ fn has_moved(facts: &Facts, member: &Member) -> bool {
 }
 
 /// The address at which the others dial a member.
-pub(super) fn address(facts: &Facts, ordinal: i32) -> String {
+pub(crate) fn address(facts: &Facts, ordinal: i32) -> String {
     format!("tls:{}", control_plane(facts.object, ordinal))
 }
 

@@ -2,7 +2,7 @@
 //! in their names and addresses. No `$` of a user's may come in: Ziti replaces
 //! what follows one, and there is no way to escape it.
 
-use super::{MOST_MEMBERS, PORT};
+use super::{MOST_MEMBERS, PORT, web};
 use crate::edge_router::Problem;
 use crate::set::extra_config;
 use api::controller::Console;
@@ -197,11 +197,7 @@ pub fn of_member(object: &ZitiController, ordinal: i32) -> Value {
                 "signingCert": {"cert": file(files::SIGNER), "key": file(files::SIGNER_KEY)},
             },
         },
-        "web": [{
-            "name": "all",
-            "bindPoints": [{"interface": bind, "address": api.to_string()}],
-            "apis": apis,
-        }],
+        "web": web::section(object, ordinal, &bind, &api, &apis),
     });
     if let Some(extra) = &spec.extra_config {
         extra_config::merge(&mut config, extra);
@@ -231,7 +227,7 @@ const OWNED: &[(&str, &str)] = &[
     ("edge.api.address", "set spec.advertised.clientApi"),
     (
         "web",
-        "its addresses must be those in certificates and tokens, and the operator asks these APIs",
+        "set spec.web: its addresses must be those in certificates and tokens, and the operator asks these APIs",
     ),
     (
         "edge.enrollment.signingCert",

@@ -25,6 +25,7 @@ pub mod render;
 mod status;
 mod teardown;
 mod validate;
+pub mod web;
 mod workload;
 
 pub use decide::plan;
@@ -76,6 +77,8 @@ pub struct Facts<'a> {
     pub admin: Admin,
     /// The Secret by which a member is told to make the network.
     pub bootstrap: Option<Bootstrap>,
+    /// The Secrets in `spec.web.altServerCerts`, by name.
+    pub web_certificates: BTreeMap<String, web::WebCertificate>,
     /// What the cluster says of itself.
     pub cluster: Result<Cluster, Problem>,
     /// Members that could not be taken into it, by name: the last attempt of each.
@@ -265,6 +268,9 @@ pub struct OperatorToken {
     pub serial: i64,
     /// When it was made.
     pub made_at: Timestamp,
+    /// Whether there is a certificate, of this token or of one before it, in the
+    /// Secret that the ZitiNetwork's controller keeps.
+    pub enrolled: bool,
 }
 
 /// Who uses the network.

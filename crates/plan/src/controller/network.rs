@@ -48,7 +48,7 @@ pub enum Policy {
 }
 
 /// What is left to do on the network and with the object that stands for it.
-pub(super) fn steps(facts: &Facts) -> Vec<Step> {
+pub fn steps(facts: &Facts) -> Vec<Step> {
     let mut steps = Vec::new();
     let Some(cluster) = led(facts) else {
         return steps;
@@ -125,9 +125,11 @@ fn identity(facts: &Facts) -> Option<i64> {
         ]
         .contains(&ready.reason.as_str())
     });
+    // The ZitiNetwork works on with what it holds in memory, and no longer than that.
+    let gone = !operator.enrolled && ready.is_some_and(|ready| ready.status == "True");
     let expiry = status.and_then(|status| status.credential_expiry.as_ref());
     let ends = expiry.is_some_and(|at| at.0.duration_since(facts.now) < RENEW_BEFORE);
-    (!known || refused || ends).then_some(next)
+    (!known || refused || gone || ends).then_some(next)
 }
 
 /// Identities that the operator had before, once the ZitiNetwork works with the

@@ -3,7 +3,7 @@
 use super::cluster::{address, is_made};
 use super::config::{self, client_api, control_plane};
 use super::member::{members, ordinal_of};
-use super::{Admin, Facts, Root};
+use super::{Admin, Facts, Root, web};
 use crate::edge_router::Problem;
 use crate::set::pod_options;
 use crate::version;
@@ -21,6 +21,7 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         .or_else(|| versions(facts))
         .or_else(|| root(facts))
         .or_else(|| admin(facts))
+        .or_else(|| web::fault(facts))
         .or_else(|| unexpanded(facts))
         .or_else(|| routed(facts))
         .or_else(|| lone_member_moves(facts))

@@ -6,7 +6,7 @@
 
 use super::config::{CONFIG_FILE, DATA_DIR, PKI_DIR, files};
 use super::render::{labels, metadata, name_of, selector};
-use super::{Facts, PORT};
+use super::{Facts, PORT, web};
 use crate::set::applied::{hash, stamp};
 use crate::set::pod::{mount, restricted, unprivileged};
 use crate::set::pod_options::dress_with;
@@ -50,7 +50,7 @@ pub(super) fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> St
     let object = facts.object;
     let name = names::controller_workload(name_of(object));
     let wanted = template(
-        object,
+        facts,
         config_map,
         OPERATORS_CHOICE,
         object.spec.image.as_deref().unwrap_or(OPERATORS_CHOICE),
@@ -80,7 +80,7 @@ pub(super) fn stateful_set(facts: &Facts, config_map: &str, replicas: i32) -> St
                 match_labels: Some(selector(object)),
                 ..LabelSelector::default()
             },
-            template: template(object, config_map, &agent, &controller),
+            template: template(facts, config_map, &agent, &controller),
             volume_claim_templates: Some(vec![claim(object)]),
             ..StatefulSetSpec::default()
         }),
@@ -123,18 +123,16 @@ fn images(facts: &Facts, template_hash: &str) -> (String, String) {
     )
 }
 
-fn template(
-    object: &ZitiController,
-    config_map: &str,
-    agent: &str,
-    image: &str,
-) -> PodTemplateSpec {
+fn template(facts: &Facts, config_map: &str, agent: &str, image: &str) -> PodTemplateSpec {
+    let object = facts.object;
     let restart = object.spec.restart_at.as_ref();
-    let restart = restart.map(|at| [(names::ANNOTATION_RESTART.to_owned(), at.0.to_string())]);
+    let restart = restart.map(|at| (names::ANNOTATION_RESTART.to_owned(), at.0.to_string()));
+    let web = web::digest(facts).map(|digest| (names::ANNOTATION_WEB.to_owned(), digest));
+    let annotations: BTreeMap<_, _> = restart.into_iter().chain(web).collect();
     let mut template = PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels(name_of(object))),
-            annotations: restart.map(BTreeMap::from),
+            annotations: (!annotations.is_empty()).then_some(annotations),
             ..ObjectMeta::default()
         }),
         spec: Some(PodSpec {
@@ -165,7 +163,7 @@ fn volumes(object: &ZitiController, config_map: &str) -> Vec<Volume> {
         ..SecretVolumeSource::default()
     };
     let name = name_of(object);
-    vec![
+    let mut volumes = vec![
         Volume {
             config_map: Some(ConfigMapVolumeSource {
                 name: config_map.to_owned(),
@@ -185,7 +183,9 @@ fn volumes(object: &ZitiController, config_map: &str) -> Vec<Volume> {
             empty_dir: Some(EmptyDirVolumeSource::default()),
             ..volume("tmp")
         },
-    ]
+    ];
+    volumes.extend(web::volumes(object));
+    volumes
 }
 
 fn environment() -> Vec<EnvVar> {
@@ -227,6 +227,13 @@ fn controller(object: &ZitiController, image: &str) -> Container {
     }));
     mounts.push(data());
     mounts.push(mount("tmp", "/tmp"));
+    mounts.extend(web::mounts(object));
+    let api = ContainerPort {
+        name: Some("ziti".to_owned()),
+        container_port: i32::from(PORT),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    };
     Container {
         name: CONTAINER.to_owned(),
         image: Some(image.to_owned()),
@@ -236,12 +243,7 @@ fn controller(object: &ZitiController, image: &str) -> Container {
                 .to_vec(),
         ),
         env: Some(environment()),
-        ports: Some(vec![ContainerPort {
-            name: Some("ziti".to_owned()),
-            container_port: i32::from(PORT),
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some([api].into_iter().chain(web::port(object)).collect()),
         resources: object.spec.resources.clone(),
         security_context: Some(restricted()),
         // That it has a leader is the sidecar's to tell, and may be so before

@@ -49,13 +49,13 @@ pub fn set(facts: &Facts<'_>, tokens: &BTreeMap<String, String>) -> (Plan, Vec<F
 }
 
 /// Put an object where the one of its name stands.
-fn put<K: Resource + Clone>(objects: &mut Vec<K>, object: &K) {
+pub(super) fn put<K: Resource + Clone>(objects: &mut Vec<K>, object: &K) {
     let name = &object.meta().name;
     objects.retain(|known| &known.meta().name != name);
     objects.push(object.clone());
 }
 
-fn remove<K: Resource>(objects: &mut Vec<K>, name: &str) {
+pub(super) fn remove<K: Resource>(objects: &mut Vec<K>, name: &str) {
     objects.retain(|known| known.meta().name.as_deref() != Some(name));
 }
 
@@ -181,7 +181,7 @@ fn written(before: &TokensSecret, write: &TokenWrite) -> TokensSecret {
 }
 
 /// A StatefulSet after a write, which its controller has not taken up.
-fn applied(before: Option<&StatefulSet>, set: &StatefulSet) -> StatefulSet {
+pub(super) fn applied(before: Option<&StatefulSet>, set: &StatefulSet) -> StatefulSet {
     let mut applied = set.clone();
     let generation = before.and_then(|before| before.metadata.generation);
     applied.metadata.generation = Some(generation.unwrap_or_default() + 1);

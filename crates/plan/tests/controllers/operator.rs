@@ -14,7 +14,7 @@ use plan::controller::cluster::quorum;
 use plan::controller::{Facts, FailedJoin, Plan, Step, after_failure, plan};
 use plan::edge_router::Problem;
 use plan::set::member::replicas;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An election is over by then.
 const ELECTION: SignedDuration = SignedDuration::from_secs(15);
@@ -45,6 +45,7 @@ impl World {
             issuer: None,
             admin: self.secrets.admin(),
             bootstrap: self.secrets.bootstrap.clone(),
+            web_certificates: BTreeMap::new(),
             cluster: self.ask(),
             joins: self.joins.clone(),
             operator: self.secrets.operator.clone(),

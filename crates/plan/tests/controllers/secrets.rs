@@ -127,6 +127,7 @@ impl World {
                 identity,
                 serial,
                 made_at: now,
+                enrolled: true,
             });
         }
     }

@@ -13,6 +13,7 @@ use self::archive::Image;
 use self::layer::Layer;
 use crate::command::Cmd;
 use crate::paths;
+use crate::tools::ZITI_NEXT_PROGRAM;
 
 /// What holds a pod's namespaces; containerd's configuration names it.
 pub(crate) const PAUSE: &str = "docker.io/ziti-testbed/pause:1";
@@ -62,30 +63,38 @@ pub struct ZitiImages {
 ///
 /// The program is `$ZITI_BIN`, else the pinned one.
 pub fn ziti() -> Result<ZitiImages> {
-    let program = crate::ziti::ziti_bin()?;
-    let version = crate::ziti::version(&program)?;
-    let tag = version.trim_start_matches('v').to_owned();
-    let build = |name: &str| {
-        Image {
-            repository: format!("docker.io/openziti/{name}"),
-            tag: Some(tag.clone()),
-            // The big layer is the same in both.
-            layers: vec![
-                Layer::new().program("/usr/local/bin/ziti", &program),
-                busybox_layer()?
-                    .users("ziggy", ZITI_USER, "/home/ziggy")
-                    .dir("/home/ziggy", 0o755, ZITI_USER),
-                iptables_layer()?,
-            ],
-            entrypoint: vec!["/usr/local/bin/ziti".to_owned()],
-            user: format!("{ZITI_USER}:{ZITI_USER}"),
-        }
-        .build()
-    };
+    images_of(&crate::ziti::ziti_bin()?)
+}
+
+/// The same of [`crate::tools::ZITI_NEXT`], to upgrade to.
+pub fn ziti_next() -> Result<ZitiImages> {
+    images_of(&paths::program(ZITI_NEXT_PROGRAM)?)
+}
+
+fn images_of(program: &Path) -> Result<ZitiImages> {
     Ok(ZitiImages {
-        router: build("ziti-router")?,
-        controller: build("ziti-controller")?,
+        router: of_ziti("ziti-router", program)?,
+        controller: of_ziti("ziti-controller", program)?,
     })
+}
+
+fn of_ziti(name: &str, program: &Path) -> Result<Archive> {
+    let version = crate::ziti::version(program)?;
+    Image {
+        repository: format!("docker.io/openziti/{name}"),
+        tag: Some(version.trim_start_matches('v').to_owned()),
+        // The big layer is the same for routers and controllers.
+        layers: vec![
+            Layer::new().program("/usr/local/bin/ziti", program),
+            busybox_layer()?
+                .users("ziggy", ZITI_USER, "/home/ziggy")
+                .dir("/home/ziggy", 0o755, ZITI_USER),
+            iptables_layer()?,
+        ],
+        entrypoint: vec!["/usr/local/bin/ziti".to_owned()],
+        user: format!("{ZITI_USER}:{ZITI_USER}"),
+    }
+    .build()
 }
 
 /// What holds a pod's namespaces: a C program of a few lines, since a static one needs no library.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::config::{self, ControllerConfig, Storage};
@@ -127,6 +127,28 @@ impl LocalController {
     /// `tls:127.0.0.1:port`: what routers dial.
     pub fn control_plane(&self) -> String {
         format!("tls:{}", self.address)
+    }
+
+    /// `127.0.0.1:port`: where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Where the files of [`super::pki::ControllerPki::files`] are.
+    pub fn pki_dir(&self) -> PathBuf {
+        self.path("pki")
+    }
+
+    /// Gives it another `web` section from its next start on.
+    pub fn set_web(&self, web: &Value) -> Result<()> {
+        let path = self.path("ctrl.yaml");
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
+        let mut config: Value = serde_saphyr::from_str(&text)
+            .with_context(|| format!("reading {} as YAML", path.display()))?;
+        config["web"] = web.clone();
+        let text = serde_saphyr::to_string(&config).context("writing a configuration as YAML")?;
+        config::write(&path, &text)
     }
 
     /// The authority of its network, PEM.

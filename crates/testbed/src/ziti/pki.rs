@@ -15,13 +15,17 @@ use rcgen::{
 
 use crate::paths;
 
-/// File names below a controller's PKI directory, as [`super::config`] refers to them.
-pub(super) const CA: &str = "ca.crt";
+// File names below a controller's PKI directory, as `super::config` refers to them.
+
+/// What the network is trusted by.
+pub const CA: &str = "ca.crt";
 pub(super) const SIGNER: &str = "signer.crt";
 pub(super) const SIGNER_KEY: &str = "signer.key";
 pub(super) const CERT: &str = "controller.crt";
-pub(super) const CHAIN: &str = "controller.chain.crt";
-pub(super) const KEY: &str = "controller.key";
+/// The controller's certificate, and what is between it and the authority.
+pub const CHAIN: &str = "controller.chain.crt";
+/// Its key.
+pub const KEY: &str = "controller.key";
 
 /// The authority of a network.
 #[derive(Debug, Clone)]
