@@ -8,6 +8,7 @@ use api::ZitiController;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use plan::Settings;
+use plan::controller::backup::Copies;
 use plan::controller::pki::{Issue, Leaf, Life, MemberPki, due, spiffe};
 use plan::controller::{
     Admin, Bootstrap, Cluster, Facts, OperatorToken, Peer, Root, RootFacts, Step, Users, network,
@@ -74,6 +75,8 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
             bundle: "the root".into(),
             key: "key".into(),
             made: false,
+            restoring: None,
+            restored_from: None,
             trust_domain: Some(object.trust_domain()),
             life,
         }),
@@ -83,6 +86,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         cluster: Err(Problem::new(api::reasons::PENDING, "no member runs")),
         operator: None,
         network: None,
+        copies: Copies::default(),
         users: Users::default(),
         now,
     }
@@ -116,9 +120,16 @@ fn applied(object: &ZitiController) -> BTreeMap<String, Value> {
                     facts.pki = Some(issued(&issues));
                     continue;
                 }
-                Step::WriteBootstrap { initialize } => {
+                Step::WriteBootstrap {
+                    initialize,
+                    restore,
+                } => {
                     let admin = Some("d".to_owned());
-                    facts.bootstrap = Some(Bootstrap { initialize, admin });
+                    facts.bootstrap = Some(Bootstrap {
+                        initialize,
+                        restore,
+                        admin,
+                    });
                     continue;
                 }
                 _ => continue,

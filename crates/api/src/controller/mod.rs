@@ -1,9 +1,13 @@
 //! `ZitiController`: a Ziti controller, or a cluster of them, run here. The parts
 //! of its spec are in modules of their own and re-exported here.
 
+mod backup;
 mod options;
 mod status;
 
+pub use backup::{
+    Backup, BackupBucket, BackupStatus, BackupStore, BackupVolume, BucketTrust, RestoreFrom,
+};
 pub use options::{
     Advertised, AdvertisedAddress, BootstrapPolicies, Console, ControllerStorage, EnrollmentLife,
     Pki, UpdateStrategy,
@@ -109,6 +113,15 @@ pub struct ZitiControllerSpec {
     /// How long enrollment tokens live.
     #[serde(default)]
     pub enrollment: EnrollmentLife,
+
+    /// Encrypted copies of the network, by the clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<Backup>,
+
+    /// The backup that the network begins with. Read only where there is no
+    /// network, or where its databases are all lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_from: Option<RestoreFrom>,
 
     /// Any other keys of the controller's configuration (v3), merged last:
     /// objects by key, lists and values replaced. Keys that the operator must

@@ -1,7 +1,9 @@
 //! Makes keys and certificates, and keeps them in Secrets.
 
 use super::observe::Observed;
-use super::secrets::{CA, CA_KEY, INITIALIZE, MADE, credentials, text};
+use super::secrets::{
+    CA, CA_KEY, INITIALIZE, MADE, RESTORE, RESTORE_ID, RESTORING, credentials, text,
+};
 use crate::context::Context;
 use crate::io;
 use crate::problem::{self, Error};
@@ -13,6 +15,7 @@ use kube::api::{Api, Patch, PatchParams};
 use plan::controller::config::files;
 use plan::controller::pki::{Issue, Life};
 use plan::controller::render::metadata;
+use plan::controller::restore::Order;
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,11 +27,11 @@ use ziti::pki::{Key, Sans};
 
 const MANAGER: &str = names::FIELD_MANAGER_CONTROLLER;
 
-fn told(error: &AuthorityError) -> Error {
+pub(super) fn told(error: &AuthorityError) -> Error {
     Problem::new(reasons::ROOT_UNUSABLE, problem::chain(error)).into()
 }
 
-fn of(life: Life) -> Validity {
+pub(super) fn of(life: Life) -> Validity {
     Validity {
         not_before: life.from,
         not_after: life.until,
@@ -41,9 +44,9 @@ fn api(context: &Context, object: &ZitiController) -> Api<Secret> {
 }
 
 /// Keys of a Secret and their values; those without one go.
-type Data = BTreeMap<String, Option<ByteString>>;
+pub(super) type Data = BTreeMap<String, Option<ByteString>>;
 
-fn bytes(text: &str) -> ByteString {
+pub(super) fn bytes(text: &str) -> ByteString {
     ByteString(text.as_bytes().to_vec())
 }
 
@@ -71,7 +74,7 @@ async fn create(
 }
 
 /// Changes a Secret that is known, or creates it.
-async fn write(
+pub(super) async fn write(
     context: &Context,
     object: &ZitiController,
     known: Option<&Secret>,
@@ -87,7 +90,7 @@ async fn write(
 
 /// Changes keys of a Secret, if it is still the one that was read; `null` takes a
 /// key away.
-async fn change(
+pub(super) async fn change(
     context: &Context,
     object: &ZitiController,
     known: &Secret,
@@ -130,7 +133,7 @@ pub(super) async fn make_root(
 }
 
 /// The root that is kept.
-fn root(observed: &Observed) -> Result<(&Secret, Authority, String), Error> {
+pub(super) fn root(observed: &Observed) -> Result<(&Secret, Authority, String), Error> {
     let gone = || {
         let message = "the root of the network's certificates went away meanwhile";
         Error::from(Problem::new(reasons::ROOT_UNUSABLE, message))
@@ -180,7 +183,7 @@ pub(super) async fn mark_made(
     observed: &Observed,
 ) -> Result<(), Error> {
     let (secret, ..) = root(observed)?;
-    let metadata = json!({"annotations": {MADE: "true"}});
+    let metadata = json!({"annotations": {MADE: "true", RESTORING: null}});
     change(context, object, secret, metadata, Data::new()).await
 }
 
@@ -266,13 +269,14 @@ pub(super) async fn make_admin(context: &Context, object: &ZitiController) -> Re
     create(context, object, &name, data).await
 }
 
-/// Who may make the network, and with which administrator; emptied once it is
+/// Who may make the network, and with which administrator, or which database it is
+/// to take instead; emptied once it is
 /// made, so that the password stands in no pod.
 pub(super) async fn write_bootstrap(
     context: &Context,
     object: &ZitiController,
     observed: &Observed,
-    initialize: Option<&str>,
+    (initialize, restore): (Option<&str>, Option<&Order>),
 ) -> Result<(), Error> {
     let given = initialize.zip(credentials(&observed.secrets));
     let values = match &given {
@@ -282,7 +286,10 @@ pub(super) async fn write_bootstrap(
         None => [const { None }; 4],
     };
     let keys = [INITIALIZE, "username", "password", "name"].map(str::to_owned);
-    let data: Data = keys.into_iter().zip(values).collect();
+    let mut data: Data = keys.into_iter().zip(values).collect();
+    let order = |of: fn(&Order) -> &str| restore.map(|restore| bytes(of(restore)));
+    data.insert(RESTORE.to_owned(), order(|restore| &restore.file));
+    data.insert(RESTORE_ID.to_owned(), order(|restore| &restore.id));
     let name = names::controller_bootstrap_secret(&object.name_any());
     write(
         context,

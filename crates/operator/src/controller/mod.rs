@@ -2,11 +2,14 @@
 //! they are.
 
 mod apply;
+mod backup;
 mod clients;
 mod cluster;
+mod copies;
 mod issue;
 mod network;
 mod observe;
+mod restore;
 mod secrets;
 
 pub(crate) use clients::Clients;

@@ -2,12 +2,13 @@
 //! Secrets, and what its cluster says.
 
 use super::secrets::{self, Secrets};
-use super::{cluster, secrets as held};
+use super::{cluster, copies, secrets as held};
 use crate::context::Context;
 use crate::io;
 use crate::problem::Error;
 use api::{EdgeRouter, ZitiController, ZitiNetwork, names};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -16,6 +17,7 @@ use kube::core::DynamicObject;
 use plan::Settings;
 use plan::controller::{Cluster, Facts, Users};
 use plan::edge_router::Problem;
+use std::collections::BTreeSet;
 
 /// Everything that was observed. The Secrets stay here: the planner sees what
 /// their certificates say, and digests.
@@ -27,6 +29,11 @@ pub(super) struct Observed {
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) extras: Vec<DynamicObject>,
     pub(super) secrets: Secrets,
+    pub(super) cron_job: Option<CronJob>,
+    pub(super) jobs: Vec<Job>,
+    pub(super) job_pods: Vec<Pod>,
+    pub(super) missing: Option<String>,
+    pub(super) outside: BTreeSet<String>,
     pub(super) network: Option<ZitiNetwork>,
     pub(super) users: Users,
     pub(super) cluster: Result<Cluster, Problem>,
@@ -43,7 +50,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
     let workload = names::controller_workload(&name);
     let stateful_set = sets.into_iter().find(|set| set.name_any() == workload);
     let pods = io::list::<Pod>(context, &namespace, &by_label).await?;
-    let (services, config_maps, claims, extras, secrets, network, users) = tokio::try_join!(
+    let (services, config_maps, claims, extras, secrets, network, users, work) = tokio::try_join!(
         io::list::<Service>(context, &namespace, &by_label),
         io::list::<ConfigMap>(context, &namespace, &by_label),
         io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
@@ -51,7 +58,10 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         held::read(context, object),
         network(context, &namespace, &name),
         users(context, &namespace, &name),
+        copies::read(context, &namespace, &name, &by_label),
     )?;
+    let (cron_job, jobs, job_pods) = work;
+    let missing = copies::missing(context, object, &secrets::root(&secrets)).await?;
     let mut observed = Observed {
         stateful_set,
         pods,
@@ -60,11 +70,17 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         claims,
         extras,
         secrets,
+        cron_job,
+        jobs,
+        job_pods,
+        missing,
+        outside: BTreeSet::new(),
         network,
         users,
         cluster: Ok(Cluster::default()),
     };
     observed.cluster = cluster::ask(context, object, &observed).await;
+    observed.outside = copies::ask(context, object, &observed).await;
     Ok(observed)
 }
 
@@ -114,6 +130,7 @@ impl Observed {
             claims: self.claims.clone(),
             extras: self.extras.clone(),
             pki: secrets::pki(&self.secrets, &root),
+            copies: copies::known(self, &root),
             root,
             admin: secrets::admin(&self.secrets),
             bootstrap: secrets::bootstrap(&self.secrets),

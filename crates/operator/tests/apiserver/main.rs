@@ -29,6 +29,7 @@ mod paused;
 mod plan_mode;
 mod player;
 mod rules;
+mod rules_backup;
 mod rules_modes;
 mod rules_reach;
 mod rules_zitirouter;

@@ -3,7 +3,7 @@
 use super::cluster::{address, is_made};
 use super::config::{self, client_api, control_plane};
 use super::member::{members, ordinal_of};
-use super::{Admin, Facts, Root};
+use super::{Admin, Facts, Root, restore};
 use crate::edge_router::Problem;
 use crate::set::pod_options;
 use crate::version;
@@ -188,8 +188,15 @@ fn root(facts: &Facts) -> Option<Problem> {
     let secret = names::controller_root_secret(name);
     let status = object.status.as_ref();
     let known = status.and_then(|status| status.root_key.as_deref());
+    if restore::fetched_from(facts).is_some() {
+        return None;
+    }
+    let kept = facts.claims.iter();
+    let kept = kept
+        .filter(|claim| !restore::is_empty(facts, claim))
+        .count();
     let message = match (&facts.root, known) {
-        (Root::Absent, None) if !facts.claims.is_empty() => format!(
+        (Root::Absent, None) if kept > 0 => format!(
             "Secret {secret} with the root of the network's certificates is gone, and databases of that network are there: put it back from a backup, or delete the claims to begin a new network"
         ),
         (Root::Absent, None) => return None,

@@ -8,7 +8,7 @@ use super::{NAME, World};
 use api::names;
 use kube::ResourceExt;
 use plan::controller::cluster::quorum;
-use plan::controller::{Facts, Plan, Step, after_failure, plan};
+use plan::controller::{Facts, Plan, Step, after_failure, backup, plan, restore};
 use plan::edge_router::Problem;
 use plan::set::member::replicas;
 use std::collections::BTreeSet;
@@ -41,6 +41,7 @@ impl World {
             cluster: self.ask(),
             operator: self.secrets.operator.clone(),
             network: self.network.clone(),
+            copies: self.copies(),
             users: self.users,
             now: self.now,
         }
@@ -242,11 +243,18 @@ impl World {
             Step::MarkMade => {
                 if let Some(root) = &mut self.secrets.root {
                     root.made = true;
+                    root.restoring = None;
                 }
             }
-            Step::WriteBootstrap { initialize } => {
-                self.secrets.write_bootstrap(initialize.as_deref());
+            Step::WriteBootstrap {
+                initialize,
+                restore,
+            } => {
+                self.secrets
+                    .write_bootstrap(initialize.as_deref(), restore.clone());
             }
+            Step::Backup(act) => self.apply_backup(act),
+            Step::Restore(act) => self.apply_restore(act),
             Step::AddMember { member, address } => return self.add_member(member, address),
             Step::RemoveMember { member } => return self.remove_member(member),
             Step::TransferLeadership { to } => return self.transfer(to),
@@ -341,6 +349,9 @@ pub(crate) fn short(step: &Step) -> String {
             });
             format!("Issue {:?}", issues.collect::<Vec<_>>())
         }
+        Step::Backup(backup::Act::Apply(_)) => "ApplyCronJob".to_owned(),
+        Step::Restore(restore::Act::CreateClaim(_)) => "CreateClaim".to_owned(),
+        Step::Restore(restore::Act::CreateJob(job)) => format!("CreateJob {}", job.name_any()),
         step => format!("{step:?}"),
     }
 }

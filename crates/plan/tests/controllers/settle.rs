@@ -34,13 +34,27 @@ impl World {
             self.note("a person puts the root back");
             self.secrets.root = Some(root);
         }
+        self.store.is_away = false;
         self.mend_nodes();
         for round in 0..MOST_ROUNDS {
+            if !self.can_restore() {
+                // Whoever reads that there is no such backup begins anew.
+                self.wish_restore(false);
+            }
             if round % PATIENCE == PATIENCE - 1 {
                 self.people_mend();
             }
-            if self.is_lost() {
-                return self.stays_lost();
+            if self.is_lost()
+                && self
+                    .object
+                    .as_ref()
+                    .is_some_and(|object| object.spec.restore_from.is_none() || !self.can_restore())
+            {
+                if !self.can_restore() {
+                    return self.stays_lost();
+                }
+                self.note("a person restores the network");
+                self.wish_restore(true);
             }
             self.flow();
             self.advance(3);
@@ -221,6 +235,9 @@ impl World {
         let failing = status.is_some_and(|status| is_true(&status.conditions, types::DEGRADED));
         if !ready || changing || failing {
             return Some("the conditions say otherwise".to_owned());
+        }
+        if !self.restore_is_over() {
+            return Some("a restore is not over".to_owned());
         }
         let steps = self.plan()?.steps;
         let steps: Vec<String> = steps.iter().map(super::operator::short).collect();
