@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use ziti::pki::Sans;
 
+use crate::backup::cli::{BackupArgs, RestoreArgs};
 use crate::enroll::{OnMismatch, Request};
 use crate::sidecar;
 
@@ -32,6 +33,10 @@ pub enum Command {
     Drain(DrainArgs),
     /// Has the controller beside it write its database into a file.
     Snapshot(SnapshotArgs),
+    /// Makes a backup of a network: the members' database and the Secrets, encrypted.
+    Backup(Box<BackupArgs>),
+    /// Fetches a backup: puts the database where a member restores it from, and hands over the keys.
+    Restore(Box<RestoreArgs>),
 }
 
 /// Arguments of `controller`.
@@ -55,9 +60,31 @@ pub struct ControllerArgs {
     /// How long the leadership has to be handed over when the pod leaves.
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     pub drain_seconds: u64,
+    /// Port on which backups get the database, by TLS; none without it.
+    #[arg(long, value_name = "PORT", requires_all = ["certificate", "key", "trust"])]
+    pub backup_port: Option<u16>,
+    /// The controller's certificate, for that port.
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// The roots of the network, one of which must have signed the certificate of a backup.
+    #[arg(long, value_name = "FILE")]
+    pub trust: Option<PathBuf>,
 }
 
 impl ControllerArgs {
+    /// How backups get the database, where they do.
+    pub fn snapshots(&self) -> Option<sidecar::Snapshots> {
+        Some(sidecar::Snapshots {
+            port: self.backup_port?,
+            certificate: self.certificate.clone()?,
+            key: self.key.clone()?,
+            trust: self.trust.clone()?,
+        })
+    }
+
     /// How the sidecar runs.
     pub fn options(&self) -> sidecar::Options {
         sidecar::Options {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
+use agent::backup::{self, cli::BackupArgs, cli::RestoreArgs};
 use agent::cli::{Cli, Command, ControllerArgs, DrainArgs, EnrollArgs, SidecarArgs, SnapshotArgs};
 use agent::disk::RealDisk;
 use agent::enroll::{Request, enroll};
@@ -32,6 +33,8 @@ async fn main() -> ExitCode {
         Command::Controller(args) => run_controller(&args).await,
         Command::Drain(args) => run_drain(&args).await,
         Command::Snapshot(args) => run_snapshot(&args).await,
+        Command::Backup(args) => run_backup(&args).await,
+        Command::Restore(args) => run_restore(&args).await,
     }
 }
 
@@ -40,7 +43,9 @@ async fn run_sidecar(args: &SidecarArgs) -> ExitCode {
 }
 
 async fn run_controller(args: &ControllerArgs) -> ExitCode {
-    told(sidecar::run_beside_controller(&args.options(), args.orders(), stopped()).await)
+    let (options, snapshots) = (args.options(), args.snapshots());
+    let orders = args.orders();
+    told(sidecar::run_beside_controller(&options, orders, snapshots.as_ref(), stopped()).await)
 }
 
 async fn run_drain(args: &DrainArgs) -> ExitCode {
@@ -50,6 +55,27 @@ async fn run_drain(args: &DrainArgs) -> ExitCode {
 async fn run_snapshot(args: &SnapshotArgs) -> ExitCode {
     let taken = take_snapshot(&args.controller_tmp, &args.file).await;
     told(taken.map(|path| info!(path, "the database is in the snapshot")))
+}
+
+async fn run_backup(args: &BackupArgs) -> ExitCode {
+    let report = backup::save(&args.into(), stopped()).await;
+    reported(&report, &args.place.termination_log)
+}
+
+async fn run_restore(args: &RestoreArgs) -> ExitCode {
+    let report = backup::fetch(&args.into(), stopped()).await;
+    reported(&report, &args.place.termination_log)
+}
+
+fn reported(report: &backup::report::Report, termination_log: &Path) -> ExitCode {
+    let line = report.to_line();
+    write_last(&line, termination_log);
+    if report.is_failure() {
+        error!(report = line, "no backup");
+        return ExitCode::FAILURE;
+    }
+    info!(report = line, "done");
+    ExitCode::SUCCESS
 }
 
 fn told(ended: Result<(), impl Error>) -> ExitCode {
@@ -94,6 +120,10 @@ fn publish(report: &Report, termination_log: &Path) {
         Outcome::Failed => error!(report = line, "no identity"),
         Outcome::Enrolled | Outcome::AlreadyEnrolled => info!(report = line, "identity ready"),
     }
+    write_last(&line, termination_log);
+}
+
+fn write_last(line: &str, termination_log: &Path) {
     // Outside of a pod there is none, and the log has said it.
     if let Err(error) = std::fs::write(termination_log, format!("{line}\n")) {
         warn!(%error, path = %termination_log.display(), "cannot write the termination message");

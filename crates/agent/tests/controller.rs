@@ -3,151 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of tests fails as a test does")]
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod beside;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
 
 use agent::socket::AgentSocket;
 use agent::socket::controller::{Member, members};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use beside::{
+    Bootstrap, PASSWORD, READY, STUCK, Sidecar, WAITS, comes_back, create, logged_in, until,
+};
 use testbed::ziti::{LocalCluster, LocalMember};
-
-const PATIENCE: Duration = Duration::from_secs(90);
-const PASSWORD: &str = "a-test-password";
-const READY: &str = "a member of its cluster, which has a leader";
-const WAITS: &str = "the controller waits to be added to its cluster";
-const STUCK: &str = "the controller could not be initialized or restored: the log of the container \
-                     of ziti-agent says why";
-
-/// The Secret of the orders, as the kubelet mounts it.
-struct Bootstrap(TempDir);
-
-impl Bootstrap {
-    fn new(files: &[(&str, &str)]) -> Self {
-        let bootstrap = Self(tempfile::tempdir().unwrap());
-        for (name, text) in files {
-            bootstrap.write(name, text);
-        }
-        bootstrap
-    }
-
-    /// The order to initialize, for the member `c0`.
-    fn initialize(password: &str) -> Self {
-        Self::new(&[
-            ("initialize", "c0"),
-            ("username", "admin"),
-            ("password", password),
-            ("name", "Default Admin"),
-        ])
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.0.path().join(name), text).unwrap();
-    }
-}
-
-/// The running program, which ends with this value.
-struct Sidecar {
-    program: Child,
-    tmp: PathBuf,
-    log: PathBuf,
-    port: u16,
-}
-
-impl Sidecar {
-    fn start(member: &LocalMember, bootstrap: &Bootstrap) -> Self {
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        let tmp = member.tmp();
-        let log = tmp.with_file_name("sidecar.log");
-        let mut options = std::fs::File::options();
-        let output = options.create(true).append(true).open(&log).unwrap();
-        let program = Command::new(env!("CARGO_BIN_EXE_ziti-agent"))
-            .args(["controller", "--member", member.id()])
-            .args(["--port", &port.to_string()])
-            .arg("--controller-tmp")
-            .arg(&tmp)
-            .arg("--data")
-            .arg(member.data())
-            .arg("--bootstrap")
-            .arg(bootstrap.0.path())
-            .stdout(output)
-            .spawn()
-            .unwrap();
-        Self {
-            program,
-            tmp,
-            log,
-            port,
-        }
-    }
-
-    /// Asks as the kubelet does: the status and the text, once it listens.
-    fn get(&self, path: &str) -> (u16, String) {
-        let deadline = Instant::now() + PATIENCE;
-        let mut stream = loop {
-            match TcpStream::connect(("127.0.0.1", self.port)) {
-                Ok(stream) => break stream,
-                Err(error) => assert!(Instant::now() < deadline, "no sidecar: {error}"),
-            }
-            std::thread::yield_now();
-        };
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        let (_, text) = answer.split_once("\r\n\r\n").unwrap();
-        (status, text.trim().to_owned())
-    }
-
-    /// Waits until `/ready` says this, with 200 if it is of a member that is ready.
-    async fn says(&self, text: &str) {
-        let mut said = (0, String::new());
-        until(text, async || {
-            said = self.get("/ready");
-            said.1 == text
-        })
-        .await;
-        assert_eq!(said.0 == 200, text == READY, "{said:?}");
-    }
-
-    /// Both hooks, as the kubelet runs them; returns when the controller may be ended.
-    fn leave(&self) {
-        let mut hook = Command::new(env!("CARGO_BIN_EXE_ziti-agent"))
-            .args(["drain", "--controller-tmp"])
-            .arg(&self.tmp)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let ended = self.get("/drained");
-        assert_eq!(ended, (200, "the drain is over".to_owned()));
-        assert!(hook.wait().unwrap().success());
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-}
-
-impl Drop for Sidecar {
-    fn drop(&mut self) {
-        let _ = self.program.kill();
-        let _ = self.program.wait();
-    }
-}
-
-/// Waits until it holds.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "waiting until: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
 
 /// The list of the members, as this one sees it; empty while it does not answer.
 async fn list(member: &LocalMember) -> Vec<Member> {
@@ -164,25 +31,6 @@ async fn list(member: &LocalMember) -> Vec<Member> {
 async fn leader(member: &LocalMember) -> Option<String> {
     let mut members = list(member).await.into_iter();
     members.find(|row| row.is_leader).map(|row| row.id)
-}
-
-/// A session of the first administrator, once the API answers: on a busy machine the cluster may have
-/// its leader before that.
-async fn logged_in(member: &LocalMember) -> String {
-    let mut session = None;
-    until("the administrator logs in", async || {
-        session = member.log_in("admin", PASSWORD).await.ok();
-        session.is_some()
-    })
-    .await;
-    session.unwrap()
-}
-
-async fn create(member: &LocalMember, session: &str, name: &str) -> Result<Value, String> {
-    let path = "/edge/management/v1/identities";
-    let body = json!({"name": name, "type": "Default", "isAdmin": false});
-    let made = member.post(session, path, &body).await;
-    made.map_err(|error| format!("{error:#}"))
 }
 
 #[tokio::test]
@@ -349,15 +197,6 @@ async fn a_backup_is_restored_once_and_stays_as_it_is() {
     comes_back(&mut new, &sidecar).await;
     let session = logged_in(&new).await;
     create(&new, &session, "later").await.unwrap();
-}
-
-/// Waits for the end that follows a restore, and plays the kubelet.
-async fn comes_back(member: &mut LocalMember, sidecar: &Sidecar) {
-    let restored = "the database has been restored, and the controller restarts";
-    sidecar.says(restored).await;
-    until("it ends by itself", async || !member.is_alive()).await;
-    member.start().unwrap();
-    sidecar.says(READY).await;
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! - [`apiserver`] is etcd and an API server on loopback: for tests that need no node.
 //! - [`cluster`] is a whole single-node Kubernetes in a network namespace of its own.
 //! - [`image`] makes container images without a container engine.
+//! - [`s3`] is an S3 server on loopback, for backups.
 //! - [`ziti`] runs Ziti on loopback, [`ziti_in_cluster`] in the cluster.
 //! - [`kubernetes`], [`audit`], [`dump`] are helpers for those who test against a cluster.
 
@@ -24,6 +25,7 @@ pub mod paths;
 mod pki;
 pub mod process;
 pub mod progress;
+pub mod s3;
 pub mod tools;
 pub mod ziti;
 pub mod ziti_in_cluster;

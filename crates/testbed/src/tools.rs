@@ -1,5 +1,5 @@
-//! The pinned programs: Kubernetes, etcd, CoreDNS, Helm, the volume provisioner and Ziti, built
-//! from their Go modules. The pins are the `go.mod` and `go.sum` files below `tools/`, one module
+//! The pinned programs: Kubernetes, etcd, CoreDNS, Helm, the volume provisioner, Ziti and an S3 server,
+//! built from their Go modules. The pins are the `go.mod` and `go.sum` files below `tools/`, one module
 //! per program family, since their requirements contradict each other.
 //!
 //! A program lies in the cache under a key made of all that decides its content: the module's two
@@ -74,6 +74,11 @@ const TOOLS: &[Tool] = &[
         "github.com/rancher/local-path-provisioner",
     ),
     tool("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
+    tool(
+        "versitygw",
+        "versitygw",
+        "github.com/versity/versitygw/cmd/versitygw",
+    ),
 ];
 
 /// Linker flags: no symbol tables (halves the size), and the version where the program states it.

@@ -15,6 +15,7 @@
 //! | [`backup`] | the encryption of a network's backups, and its keys on their way out of one |
 //! | [`enroll`] | redeem a one-time token for an identity |
 //! | [`extend`] | new certificates for a router that has an identity |
+//! | [`mutual`] | TLS between a backup and the members of a network |
 //! | [`management`] | read and change the network through the Edge Management API |
 //! | [`events`] | when does a router come or go? |
 //!
@@ -28,6 +29,7 @@ pub mod enroll;
 pub mod events;
 pub mod extend;
 pub mod management;
+pub mod mutual;
 pub mod pki;
 pub mod random;
 pub mod token;

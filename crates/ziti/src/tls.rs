@@ -34,7 +34,7 @@ pub(crate) enum HandshakeError {
     NotTrusted(String),
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 

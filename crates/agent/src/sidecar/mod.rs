@@ -2,7 +2,7 @@
 //! gently. Started by the program as a native sidecar of the pod: `ziti-agent sidecar` beside a
 //! [`router`], `ziti-agent controller` beside a [`controller`]. What the two have in common is here.
 //!
-//! It holds no identity, and reaches nobody but its neighbour in the pod, by the socket of
+//! It holds no identity of its own, and reaches nobody but its neighbour in the pod, by the socket of
 //! [`crate::socket`].
 //!
 //! **Leaving**: the kubelet starts the preStop hooks of both containers at once, and ends the
@@ -20,6 +20,7 @@ mod places;
 mod router;
 mod serve;
 
+use std::future::pending;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +34,9 @@ use tracing::{info, warn};
 
 use self::controller::Controller;
 pub use self::controller::Orders;
+use self::controller::snapshots;
+pub(crate) use self::controller::snapshots::{DIGEST, MEMBER};
+pub use self::controller::snapshots::{Snapshots, SnapshotsError};
 use self::drain::Drain;
 use self::router::Router;
 use crate::socket::SocketError;
@@ -71,6 +75,12 @@ pub enum SidecarError {
         path: PathBuf,
         /// Why not.
         source: io::Error,
+    },
+    /// Backups would find nobody.
+    #[snafu(display("cannot give snapshots to backups"))]
+    Snapshots {
+        /// Why not.
+        source: SnapshotsError,
     },
     /// There is no sidecar to drain its neighbour.
     #[snafu(display("no sidecar listens on {}: the pod leaves without a drain", path.display()))]
@@ -120,22 +130,32 @@ pub async fn run_beside_router(
     options: &Options,
     stop: watch::Receiver<bool>,
 ) -> Result<(), SidecarError> {
-    run(options, Router::new(options.tmp.clone()), stop).await
+    let router = Router::new(options.tmp.clone());
+    run(options, router, |_| pending(), stop).await
 }
 
-/// Runs beside a controller until `stop` turns true.
+/// Runs beside a controller until `stop` turns true; backups get its database where `snapshots` says
+/// how.
 pub async fn run_beside_controller(
     options: &Options,
     orders: Orders,
+    snapshots: Option<&Snapshots>,
     stop: watch::Receiver<bool>,
 ) -> Result<(), SidecarError> {
     let controller = Controller::new(options.tmp.clone(), orders);
-    run(options, controller, stop).await
+    let Some(snapshots) = snapshots else {
+        return run(options, controller, |_| pending(), stop).await;
+    };
+    let door = snapshots::open(snapshots).await.context(SnapshotsSnafu)?;
+    let give = |sidecar| snapshots::serve(door, sidecar);
+    run(options, controller, give, stop).await
 }
 
-async fn run(
+/// `more` is what the neighbour has done for it besides; it does not return.
+async fn run<N: Neighbour, F: Future<Output = ()>>(
     options: &Options,
-    neighbour: impl Neighbour,
+    neighbour: N,
+    more: impl FnOnce(Arc<Sidecar<N>>) -> F,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), SidecarError> {
     let control = options.tmp.join(CONTROL);
@@ -153,6 +173,7 @@ async fn run(
         () = sidecar.neighbour.watch(&sidecar.drain) => Ok(()),
         () = drain_on_request(&sidecar, &hooks) => Ok(()),
         () = serve::serve(listener, Arc::clone(&sidecar)) => Ok(()),
+        () = more(Arc::clone(&sidecar)) => Ok(()),
         // The other end goes only with the process.
         _ = stop.wait_for(|stop| *stop) => Ok(()),
     }

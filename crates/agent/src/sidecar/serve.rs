@@ -21,7 +21,8 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tracing::{debug, warn};
 
 use super::places::Places;
@@ -36,7 +37,7 @@ const SLACK: Duration = Duration::from_secs(1);
 const ASKS_WITHIN: Duration = Duration::from_secs(2);
 /// How many connections there may be, and from each address. The kubelet has one for each probe and
 /// one for the hook; a connection takes some 20 KiB.
-const CONNECTIONS: (usize, usize) = (48, 6);
+pub(super) const CONNECTIONS: (usize, usize) = (48, 6);
 /// How many may wait for the end of a drain, and from each address.
 const WAITING: (usize, usize) = (32, 2);
 /// The most that a request may take up, in bytes; the least that the library allows.
@@ -86,7 +87,10 @@ pub(super) async fn serve<N: Neighbour>(listener: TcpListener, sidecar: Arc<Side
 }
 
 /// One request, and no other after it.
-async fn answer(stream: TcpStream, app: Router) -> hyper::Result<()> {
+pub(super) async fn answer<S>(stream: S, app: Router) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let mut server = http1::Builder::new();
     server
         .timer(TokioTimer::new())

@@ -42,6 +42,11 @@ impl LocalCluster {
         })
     }
 
+    /// Who signs the certificates of its members.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     /// A member that does not run yet, with an empty volume.
     pub fn member(&self, id: &str) -> Result<LocalMember> {
         let member = LocalMember {
@@ -86,6 +91,11 @@ impl LocalMember {
     /// Its data directory.
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
+    }
+
+    /// The directory of its certificates and keys, by the names of [`super::pki::ControllerPki::files`].
+    pub fn pki(&self) -> PathBuf {
+        self.dir.join("pki")
     }
 
     /// `tls:127.0.0.1:port`: under which other members reach it.

@@ -13,7 +13,7 @@ mod cluster;
 pub mod config;
 mod controller;
 pub mod pki;
-mod port;
+pub(crate) mod port;
 mod router;
 
 pub use cluster::{LocalCluster, LocalMember};

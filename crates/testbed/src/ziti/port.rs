@@ -13,7 +13,7 @@ const COUNT: u32 = 12_000;
 
 /// A port that nobody listens on now, and that this process has not been given before. Processes
 /// begin at different places.
-pub(super) fn free() -> Result<u16> {
+pub(crate) fn free() -> Result<u16> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let start = process::id().wrapping_mul(61);
     for _ in 0..COUNT {

@@ -14,10 +14,13 @@
 //! that comes back to its cluster has a leader before it has opened its API.
 //!
 //! **Leaving**: whoever leads hands over first ([`handover`]).
+//!
+//! **Backups** get the database from it ([`snapshots`]).
 
 mod handover;
 mod orders;
 mod restore;
+pub(super) mod snapshots;
 mod standing;
 
 use std::path::PathBuf;

@@ -5,7 +5,8 @@
 //! just before restores once more; nobody can have written anything in between, since the member is not
 //! ready before there is a mark.
 //!
-//! The controller is given a copy, for it writes into the file, and a backup shall stay as it is.
+//! The controller is given a copy, for it writes into the file, and a backup shall stay as it is. But what
+//! `ziti-agent restore` put onto the data volume is of no more use, and is removed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ use crate::socket::{AgentSocket, Life, SocketError};
 const RESTORE_WITHIN: Duration = Duration::from_mins(2);
 /// Which restore was done, below the data directory.
 const MARK: &str = "ziti-agent.restored";
+/// Where `ziti-agent restore` puts a database, below the data directory.
+const FETCHED: &str = "ziti-agent.restore-from.db";
 /// What the controller is given, below the data directory.
 const COPY: &str = "ziti-agent.restore.db";
 
@@ -95,6 +98,11 @@ impl<'a> Restores<'a> {
         }
         restored.context(ControllerSnafu)?;
         self.mark(&restore.id, controller.life())?;
+        if restore.file == self.data.join(FETCHED)
+            && let Err(error) = std::fs::remove_file(&restore.file)
+        {
+            warn!(%error, path = %restore.file.display(), "cannot remove what was restored");
+        }
         info!("the database is restored; the controller ends by itself, to start with it");
         Ok(())
     }
