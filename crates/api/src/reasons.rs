@@ -245,7 +245,7 @@ pub const NO_SPACE: &str = "NoSpace";
 pub const MISCONFIGURED: &str = "Misconfigured";
 
 /// Every reason that the Job of a backup, or of a restore, may give.
-pub const OF_JOBS: [&str; 10] = [
+pub const OF_JOBS: [&str; 11] = [
     NO_BACKUP,
     UNREACHABLE,
     ACCESS_DENIED,
@@ -256,6 +256,7 @@ pub const OF_JOBS: [&str; 10] = [
     NOT_READY,
     NO_SPACE,
     MISCONFIGURED,
+    INTERRUPTED,
 ];
 
 #[cfg(test)]

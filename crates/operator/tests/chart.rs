@@ -144,7 +144,11 @@ const OPERATOR: Reasons = &[
         "the backups of a ZitiController: made, looked at before they are claimed, put back, taken away",
     ),
     ("jobs", "list watch", "what became of backups"),
-    ("jobs", "create delete", "what fetches a backup for a restore"),
+    (
+        "jobs",
+        "create delete",
+        "what fetches a backup for a restore",
+    ),
     (
         "persistentvolumeclaims",
         "create",

@@ -25,10 +25,10 @@ const WRITE_WITHIN: Duration = Duration::from_secs(20);
 /// The name of the two policies that the operator makes.
 const POLICY: &str = "ziti-operator-all-routers";
 
-const CONTROLLER: &str = "ziti";
+pub(crate) const CONTROLLER: &str = "ziti";
 
 /// Applies a ZitiController with `spec` besides what all have here.
-async fn controller(stage: &Stage, mut spec: Value) -> Result<()> {
+pub(crate) async fn controller(stage: &Stage, mut spec: Value) -> Result<()> {
     spec["image"] = json!(stage.environment.controller_image);
     spec["storage"] = json!({"size": "100Mi"});
     let object = json!({
@@ -39,7 +39,7 @@ async fn controller(stage: &Stage, mut spec: Value) -> Result<()> {
 }
 
 /// Waits until all members, so many, are in the cluster and nothing is left to do.
-async fn until_settled(stage: &Stage, members: i32) -> Result<ZitiController> {
+pub(crate) async fn until_settled(stage: &Stage, members: i32) -> Result<ZitiController> {
     let what = format!("settled with {members} members");
     stage
         .until(CONTROLLER, &what, |object: &ZitiController| {

@@ -12,6 +12,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 mod adopt;
+mod backup;
 mod controllers;
 mod convert;
 mod data_path;

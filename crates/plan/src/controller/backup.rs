@@ -233,6 +233,7 @@ pub(super) fn tell(facts: &Facts, status: &mut ZitiControllerStatus, conditions:
                 snapshot,
                 bytes,
                 taken_at,
+                ..
             }),
         ) = outcome
             && status
@@ -269,7 +270,20 @@ pub(super) fn tell(facts: &Facts, status: &mut ZitiControllerStatus, conditions:
         let reason = reason.unwrap_or(reasons::BACKUP_FAILED);
         conditions.set(types::BACKED_UP, Truth::False, reason, message);
     } else if let Some(good) = good {
-        let message = format!("{}, {} bytes", good.snapshot, good.bytes);
+        let but = match last {
+            Some((
+                _,
+                _,
+                Outcome::Succeeded(
+                    _,
+                    Some(Report::Saved {
+                        message: Some(but), ..
+                    }),
+                ),
+            )) => format!("; {but}"),
+            _ => String::new(),
+        };
+        let message = format!("{}, {} bytes{but}", good.snapshot, good.bytes);
         conditions.set(types::BACKED_UP, Truth::True, reasons::SAVED, message);
     } else {
         let message = format!(

@@ -71,6 +71,8 @@ pub enum Report {
         bytes: i64,
         /// When its snapshot was taken.
         taken_at: Timestamp,
+        /// What did not go as it should all the same, for a person.
+        message: Option<String>,
     },
     /// A backup was fetched, and its database is on the volume.
     Fetched {
@@ -294,9 +296,7 @@ fn reach(
 ) -> Option<Vec<EnvFromSource>> {
     let mut say = |flag: &str, value: &str| args.extend([flag.to_owned(), value.to_owned()]);
     if let Some(given) = &store.volume {
-        let path = given.path.as_ref();
-        let path = path.map_or_else(|| STORE.to_owned(), |path| format!("{STORE}/{path}"));
-        say("--volume", &path);
+        say("--volume", STORE);
         let source = PersistentVolumeClaimVolumeSource {
             claim_name: given.claim_name.clone(),
             read_only: None,
@@ -307,6 +307,8 @@ fn reach(
         };
         let mount = VolumeMount {
             read_only: (work == Work::Restore).then_some(true),
+            // The kubelet makes it, where it is not there.
+            sub_path: given.path.clone(),
             ..mount("backups", STORE)
         };
         volumes.push((claim, mount));

@@ -200,6 +200,9 @@ fn root(facts: &Facts) -> Option<Problem> {
             "Secret {secret} with the root of the network's certificates is gone, and databases of that network are there: put it back from a backup, or delete the claims to begin a new network"
         ),
         (Root::Absent, None) => return None,
+        (Root::Absent, Some(_)) if kept == 0 && facts.pods.is_empty() => format!(
+            "Secret {secret} with the root of the network's certificates is gone, and so are its databases: set spec.restoreFrom to a backup, or delete this ZitiController and apply it again to begin a new network"
+        ),
         (Root::Absent, Some(_)) => format!(
             "Secret {secret} with the root of the network's certificates is gone: put it back from a backup. Members run on until their certificates end, and no other root is made, since nobody who is enrolled would trust it"
         ),

@@ -5,8 +5,8 @@ use super::World;
 use super::act::{IMAGES, advertised};
 use super::kube::member;
 use super::script::Action;
-use api::reasons::types;
-use plan::conditions::is_true;
+use api::reasons::{self, types};
+use plan::conditions::{find, is_true};
 use plan::controller::config::control_plane;
 use plan::set::member::{is_observed, replicas};
 use std::collections::BTreeSet;
@@ -148,11 +148,22 @@ impl World {
             self.flow();
             self.advance(10);
         }
-        let ready = self
+        let status = self
             .object
             .as_ref()
-            .and_then(|object| object.status.as_ref())
-            .is_some_and(|status| is_true(&status.conditions, types::READY));
+            .and_then(|object| object.status.clone());
+        let conditions = status.unwrap_or_default().conditions;
+        let ready = is_true(&conditions, types::READY);
+        let mut members = self.kube.claims.keys();
+        let asked = members.all(|one| {
+            let stays = self.kube.pods.get(one).is_some_and(super::kube::Pod::stays);
+            stays && self.process(*one).is_some()
+        });
+        let reason = find(&conditions, types::READY).map(|ready| ready.reason.clone());
+        self.must(
+            !asked || reason.as_deref() == Some(reasons::DATABASE_LOST),
+            || format!("a lost network is said to be {reason:?}"),
+        );
         self.must(self.networks == networks, || {
             "a lost network is made again".to_owned()
         });
