@@ -89,6 +89,9 @@ fn claim(ordinal: i32, uid: &str) -> PersistentVolumeClaim {
     serde_json::from_value(json!({"metadata": metadata})).unwrap()
 }
 
+/// What makes it doubtful that a network is lost.
+type Change = fn(&mut Facts);
+
 /// A pod that runs and has not been ready for so many seconds.
 fn pod(seconds: i64) -> Pod {
     let since = (now() - SignedDuration::from_secs(seconds)).to_string();
@@ -128,7 +131,6 @@ fn only_what_each_member_says_itself_makes_a_network_count_as_lost() {
         ready.message
     );
 
-    type Change = fn(&mut Facts);
     let doubts: [(&str, Change); 7] = [
         ("its sidecar does not answer", |facts| {
             facts.copies.outside.clear();
