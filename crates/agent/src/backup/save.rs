@@ -57,6 +57,8 @@ impl Save {
         let recipients = self.recipients()?;
         let files = self.files()?;
         let store = Store::open(&self.place)?;
+        // There is one run at a time.
+        Store::sweep(&self.place, |file| self.series.has(file));
         // Before anybody is asked for a database: there is one a minute.
         let before = store.list().await?;
         let spool = self.scratch.join(SPOOL);

@@ -19,6 +19,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tokio::io::AsyncWriteExt;
+use tracing::{info, warn};
 
 use super::members::chain;
 use super::report::{Failure, Reason};
@@ -33,6 +34,8 @@ const SILENT_WITHIN: Duration = Duration::from_mins(1);
 /// How often, and how long, a request is tried anew.
 const RETRIES: usize = 5;
 const RETRY_WITHIN: Duration = Duration::from_mins(1);
+/// Whom the library asks for credentials where it was given none.
+const METADATA: &str = "http://169.254.169.254/";
 /// Where a bucket is, unless somebody says it: of no matter for servers other than AWS.
 const REGION: &str = "us-east-1";
 
@@ -69,6 +72,28 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// Deletes what a run that was killed left of files that are `ours`. A file that is being written is
+    /// called `<name>#<number>` on a volume, and is no file of the list. (What is left of an upload is for
+    /// the bucket's own rules to delete: whoever may write a backup may not always list uploads.)
+    pub(super) fn sweep(place: &Place, ours: impl Fn(&str) -> bool) {
+        let Place::Volume(directory) = place else {
+            return;
+        };
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let of = name.to_str().and_then(|name| name.rsplit_once('#'));
+            if of.is_some_and(|(of, _)| ours(of)) {
+                let path = entry.path();
+                match std::fs::remove_file(&path) {
+                    Ok(()) => info!(path = %path.display(), "deleted what a run before left"),
+                    Err(error) => {
+                        warn!(%error, path = %path.display(), "what a run before left stays");
+                    }
+                }
+            }
+        }
+    }
+
     /// Nothing is asked yet of a bucket.
     pub(super) fn open(place: &Place) -> Result<Self, Failure> {
         match place {
@@ -238,7 +263,18 @@ impl HttpConnector for Connector {
 fn failure(act: &str, place: &str, error: &(dyn Error + 'static)) -> Failure {
     let text = chain(error);
     let (code, said) = (element(&text, "Code"), element(&text, "Message"));
-    let reason = code.map_or_else(|| reason_of(error), meaning);
+    let reason = match code {
+        Some(code) => meaning(code),
+        // From somebody between, who does not speak S3.
+        None if text.contains("403 Forbidden") => Reason::AccessDenied,
+        None => reason_of(error),
+    };
+    if text.contains(METADATA) {
+        let why = "no credentials were given (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a web \
+                   identity), and the machine has none for it";
+        let why = format!("cannot {act} {place}: {why}: {text}");
+        return Failure::new(Reason::AccessDenied, why);
+    }
     let why = match (code, said) {
         (Some(code), Some(said)) => format!("{said} ({code})"),
         (Some(code), None) => code.to_owned(),

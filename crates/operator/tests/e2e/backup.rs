@@ -32,7 +32,7 @@ fn a_network_that_is_lost_comes_back_from_a_backup_and_its_routers_with_it() {
         })?;
         server.create_bucket(BUCKET)?;
         let identity = Identity::generate();
-        prepare(stage, &server, &identity).await?;
+        Box::pin(prepare(stage, &server, &identity)).await?;
         let volume = json!({"volume": {"claimName": "backups", "path": "of/networks"}});
         let bucket = json!({"bucket": {
             "name": BUCKET, "prefix": "e2e", "endpoint": server.endpoint(),
@@ -45,10 +45,10 @@ fn a_network_that_is_lost_comes_back_from_a_backup_and_its_routers_with_it() {
             })
         };
 
-        controller(
+        Box::pin(controller(
             stage,
             json!({"bootstrapPolicies": "AllRouters", "backup": backup(&volume)}),
-        )
+        ))
         .await?;
         stage
             .apply(json!({
@@ -57,10 +57,10 @@ fn a_network_that_is_lost_comes_back_from_a_backup_and_its_routers_with_it() {
                 "spec": {"networkRef": {"name": CONTROLLER}, "replicas": 2},
             }))
             .await?;
-        stage.until_online("edge", 2).await?;
-        let made = until_settled(stage, 1).await?;
+        Box::pin(stage.until_online("edge", 2)).await?;
+        let made = Box::pin(until_settled(stage, 1)).await?;
 
-        let on_volume = back_up(stage, "on-volume", None).await?;
+        let on_volume = Box::pin(back_up(stage, "on-volume", None)).await?;
         let to = json!({"spec": {"backup": {"to": {
             "volume": null, "bucket": bucket["bucket"],
         }}}});
@@ -75,25 +75,25 @@ fn a_network_that_is_lost_comes_back_from_a_backup_and_its_routers_with_it() {
                 },
             )
             .await?;
-        let in_bucket = back_up(stage, "in-bucket", Some(&on_volume)).await?;
+        let in_bucket = Box::pin(back_up(stage, "in-bucket", Some(&on_volume))).await?;
 
         let routers = routers(stage).await?;
         let before = identities(stage).await?;
         for (snapshot, from) in [(in_bucket, &bucket), (on_volume, &volume)] {
-            lose_everything(stage).await?;
+            Box::pin(lose_everything(stage)).await?;
             let begun = Instant::now();
             let restore = json!({
                 "from": from, "identitySecretRef": {"name": "age"}, "snapshot": snapshot,
             });
-            controller(
+            Box::pin(controller(
                 stage,
                 json!({"bootstrapPolicies": "AllRouters", "restoreFrom": restore}),
-            )
+            ))
             .await?;
-            let restored = until_settled(stage, 1).await?;
+            let restored = Box::pin(until_settled(stage, 1)).await?;
             let took = begun.elapsed().as_secs_f64();
             say(&format!("from apply to a restored network: {took:.1} s"));
-            stage.until_online("edge", 2).await?;
+            Box::pin(stage.until_online("edge", 2)).await?;
             let took = begun.elapsed().as_secs_f64();
             say(&format!(
                 "from apply until its routers are back: {took:.1} s"

@@ -29,6 +29,8 @@ pub const BACKUP_PORT: u16 = 10091;
 const RETRIES: i32 = 2;
 /// How late a Job may still be started, in seconds.
 const LATE: i64 = 3600;
+/// Where a backup is put together, encrypted, before it goes away.
+const SCRATCH: &str = "/scratch";
 /// How many Jobs are kept, of each kind.
 const KEPT: i32 = 2;
 
@@ -195,6 +197,7 @@ fn given<'a>(object: &ZitiController, backup: &'a Backup) -> Given<'a> {
         ("--admin", admin.clone()),
         ("--recipients", backup.recipients.join(",")),
         ("--keep", backup.keep.to_string()),
+        ("--scratch", SCRATCH.to_owned()),
     ];
     let words = words.into_iter();
     let words = words.flat_map(|(flag, value)| [flag.to_owned(), value]);
@@ -205,6 +208,7 @@ fn given<'a>(object: &ZitiController, backup: &'a Backup) -> Given<'a> {
             jobs::secret("root", &names::controller_root_secret(name), &root),
             jobs::secret("members", &names::controller_pki_secret(name), &pki),
             jobs::secret("admin", &admin_secret, &admin),
+            jobs::empty("scratch", SCRATCH),
         ],
         account: backup.service_account_name.as_deref(),
         resources: backup.resources.as_ref(),

@@ -25,8 +25,6 @@ use std::collections::BTreeMap;
 
 /// How long a Job may take, in seconds.
 const LONGEST: i64 = 3600;
-/// Where a Job puts what it works on.
-pub(super) const SCRATCH: &str = "/scratch";
 /// Where the volume with the backups is mounted.
 const STORE: &str = "/backups";
 /// Where the authority of a bucket is mounted, and the file in it.
@@ -140,7 +138,12 @@ pub fn outcome(job: &Job, pods: &[Pod]) -> Outcome {
                 message,
             };
         }
-        let message = failed.message.clone().unwrap_or_default();
+        let said = last.map(|(_, text)| format!(": {}", text.trim()));
+        let message = format!(
+            "{}{}",
+            failed.message.as_deref().unwrap_or_default(),
+            said.unwrap_or_default()
+        );
         return Outcome::Failed {
             at,
             reason: None,
@@ -217,12 +220,6 @@ pub(super) fn job(
         resources,
         retries,
     } = given;
-    args.extend(["--scratch".to_owned(), SCRATCH.to_owned()]);
-    let scratch = Volume {
-        empty_dir: Some(EmptyDirVolumeSource::default()),
-        ..volume("scratch")
-    };
-    volumes.push((scratch, mount("scratch", SCRATCH)));
     let env_from = reach(store, work, &mut args, &mut volumes);
     let (volumes, mounts) = volumes.into_iter().unzip();
     let container = Container {
@@ -233,7 +230,8 @@ pub(super) fn job(
         env_from,
         resources: resources.cloned().or_else(|| Some(usual())),
         security_context: Some(restricted()),
-        termination_message_policy: Some("File".to_owned()),
+        // Whoever ends before it has a word to leave has told why in its log.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         volume_mounts: Some(mounts),
         ..Container::default()
     };
@@ -363,7 +361,7 @@ fn reach(
     }])
 }
 
-pub(super) fn volume(name: &str) -> Volume {
+fn volume(name: &str) -> Volume {
     Volume {
         name: name.to_owned(),
         ..Volume::default()
@@ -376,6 +374,15 @@ fn secret_source(name: &str) -> SecretVolumeSource {
         default_mode: Some(0o440),
         ..SecretVolumeSource::default()
     }
+}
+
+/// An empty directory, and where it is mounted.
+pub(super) fn empty(name: &str, path: &str) -> (Volume, VolumeMount) {
+    let source = Volume {
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..volume(name)
+    };
+    (source, mount(name, path))
 }
 
 /// A Secret, and where it is mounted.
