@@ -251,6 +251,20 @@ mod mended {
     }
 
     #[test]
+    fn a_restore_that_ends_with_its_object_leaves_the_way_free() {
+        for rounds in 0..8 {
+            let actions = vec![
+                Action::LoseAll(true),
+                Action::Flow(rounds),
+                Action::Delete,
+                Action::Flow(10),
+                Action::Recreate(1),
+            ];
+            play(&script(1, actions));
+        }
+    }
+
+    #[test]
     fn an_image_that_does_not_start_stops_at_the_first_and_is_taken_back() {
         for bad in [2, 3] {
             let actions = vec![

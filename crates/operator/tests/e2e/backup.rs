@@ -25,103 +25,106 @@ const BUCKET: &str = "networks";
 /// themselves when it is restored, from a bucket and then from a volume.
 #[test]
 fn a_network_that_is_lost_comes_back_from_a_backup_and_its_routers_with_it() {
-    stage::play_alone("backup", async |stage| {
-        let server = S3Server::start_with(&S3Options {
-            address: stage.environment.cluster()?.host_address().into(),
-            tls: true,
-        })?;
-        server.create_bucket(BUCKET)?;
-        let identity = Identity::generate();
-        Box::pin(prepare(stage, &server, &identity)).await?;
-        let volume = json!({"volume": {"claimName": "backups", "path": "of/networks"}});
-        let bucket = json!({"bucket": {
-            "name": BUCKET, "prefix": "e2e", "endpoint": server.endpoint(),
-            "credentialsSecretRef": {"name": "s3"},
-            "trust": {"configMap": {"name": "s3-ca", "key": "ca.crt"}},
-        }});
-        let backup = |to: &Value| {
-            json!({
-                "schedule": "@yearly", "recipients": [identity.recipient().to_string()], "to": to,
-            })
-        };
+    // A long life, which would not fit on the stack of a test.
+    stage::play_alone("backup", async |stage| Box::pin(life(stage)).await);
+}
 
+async fn life(stage: &Stage) -> Result<()> {
+    let server = S3Server::start_with(&S3Options {
+        address: stage.environment.cluster()?.host_address().into(),
+        tls: true,
+    })?;
+    server.create_bucket(BUCKET)?;
+    let identity = Identity::generate();
+    Box::pin(prepare(stage, &server, &identity)).await?;
+    let volume = json!({"volume": {"claimName": "backups", "path": "of/networks"}});
+    let bucket = json!({"bucket": {
+        "name": BUCKET, "prefix": "e2e", "endpoint": server.endpoint(),
+        "credentialsSecretRef": {"name": "s3"},
+        "trust": {"configMap": {"name": "s3-ca", "key": "ca.crt"}},
+    }});
+    let backup = |to: &Value| {
+        json!({
+            "schedule": "@yearly", "recipients": [identity.recipient().to_string()], "to": to,
+        })
+    };
+
+    Box::pin(controller(
+        stage,
+        json!({"bootstrapPolicies": "AllRouters", "backup": backup(&volume)}),
+    ))
+    .await?;
+    stage
+        .apply(json!({
+            "apiVersion": "openziti.io/v1alpha1", "kind": "ZitiRouter",
+            "metadata": {"name": "edge"},
+            "spec": {"networkRef": {"name": CONTROLLER}, "replicas": 2},
+        }))
+        .await?;
+    Box::pin(stage.until_online("edge", 2)).await?;
+    let made = Box::pin(until_settled(stage, 1)).await?;
+
+    let on_volume = Box::pin(back_up(stage, "on-volume", None)).await?;
+    let to = json!({"spec": {"backup": {"to": {
+        "volume": null, "bucket": bucket["bucket"],
+    }}}});
+    stage.patch::<ZitiController>(CONTROLLER, to).await?;
+    stage
+        .until(
+            &names::controller_backup(CONTROLLER),
+            "for the bucket",
+            |job: &CronJob| {
+                let text = json!(job).to_string();
+                text.contains("--bucket")
+            },
+        )
+        .await?;
+    let in_bucket = Box::pin(back_up(stage, "in-bucket", Some(&on_volume))).await?;
+
+    let routers = routers(stage).await?;
+    let before = identities(stage).await?;
+    for (snapshot, from) in [(in_bucket, &bucket), (on_volume, &volume)] {
+        Box::pin(lose_everything(stage)).await?;
+        let begun = Instant::now();
+        let restore = json!({
+            "from": from, "identitySecretRef": {"name": "age"}, "snapshot": snapshot,
+        });
         Box::pin(controller(
             stage,
-            json!({"bootstrapPolicies": "AllRouters", "backup": backup(&volume)}),
+            json!({"bootstrapPolicies": "AllRouters", "restoreFrom": restore}),
         ))
         .await?;
-        stage
-            .apply(json!({
-                "apiVersion": "openziti.io/v1alpha1", "kind": "ZitiRouter",
-                "metadata": {"name": "edge"},
-                "spec": {"networkRef": {"name": CONTROLLER}, "replicas": 2},
-            }))
-            .await?;
+        let restored = Box::pin(until_settled(stage, 1)).await?;
+        let took = begun.elapsed().as_secs_f64();
+        say(&format!("from apply to a restored network: {took:.1} s"));
         Box::pin(stage.until_online("edge", 2)).await?;
-        let made = Box::pin(until_settled(stage, 1)).await?;
-
-        let on_volume = Box::pin(back_up(stage, "on-volume", None)).await?;
-        let to = json!({"spec": {"backup": {"to": {
-            "volume": null, "bucket": bucket["bucket"],
-        }}}});
-        stage.patch::<ZitiController>(CONTROLLER, to).await?;
-        stage
-            .until(
-                &names::controller_backup(CONTROLLER),
-                "for the bucket",
-                |job: &CronJob| {
-                    let text = json!(job).to_string();
-                    text.contains("--bucket")
-                },
-            )
-            .await?;
-        let in_bucket = Box::pin(back_up(stage, "in-bucket", Some(&on_volume))).await?;
-
-        let routers = routers(stage).await?;
-        let before = identities(stage).await?;
-        for (snapshot, from) in [(in_bucket, &bucket), (on_volume, &volume)] {
-            Box::pin(lose_everything(stage)).await?;
-            let begun = Instant::now();
-            let restore = json!({
-                "from": from, "identitySecretRef": {"name": "age"}, "snapshot": snapshot,
-            });
-            Box::pin(controller(
-                stage,
-                json!({"bootstrapPolicies": "AllRouters", "restoreFrom": restore}),
-            ))
-            .await?;
-            let restored = Box::pin(until_settled(stage, 1)).await?;
-            let took = begun.elapsed().as_secs_f64();
-            say(&format!("from apply to a restored network: {took:.1} s"));
-            Box::pin(stage.until_online("edge", 2)).await?;
-            let took = begun.elapsed().as_secs_f64();
-            say(&format!(
-                "from apply until its routers are back: {took:.1} s"
-            ));
-            let status = restored.status.context("it has no status")?;
-            let was = made
-                .status
-                .as_ref()
-                .and_then(|status| status.root_key.clone());
-            ensure!(status.root_key == was, "it has another root");
-            ensure!(
-                status.restored_from.as_ref() == Some(&snapshot),
-                "it is restored from {:?}",
-                status.restored_from
-            );
-            let now = self::routers(stage).await?;
-            ensure!(
-                now == routers,
-                "pods were replaced: {routers:?}, now {now:?}"
-            );
-            let now = identities(stage).await?;
-            ensure!(now == before, "other routers: {before:?}, now {now:?}");
-            let key = names::controller_restore(CONTROLLER);
-            let left = stage.find::<Secret>(&key).await?;
-            ensure!(left.is_none(), "the key of the restore is left");
-        }
-        Ok(())
-    });
+        let took = begun.elapsed().as_secs_f64();
+        say(&format!(
+            "from apply until its routers are back: {took:.1} s"
+        ));
+        let status = restored.status.context("it has no status")?;
+        let was = made
+            .status
+            .as_ref()
+            .and_then(|status| status.root_key.clone());
+        ensure!(status.root_key == was, "it has another root");
+        ensure!(
+            status.restored_from.as_ref() == Some(&snapshot),
+            "it is restored from {:?}",
+            status.restored_from
+        );
+        let now = self::routers(stage).await?;
+        ensure!(
+            now == routers,
+            "pods were replaced: {routers:?}, now {now:?}"
+        );
+        let now = identities(stage).await?;
+        ensure!(now == before, "other routers: {before:?}, now {now:?}");
+        let key = names::controller_restore(CONTROLLER);
+        let left = stage.find::<Secret>(&key).await?;
+        ensure!(left.is_none(), "the key of the restore is left");
+    }
+    Ok(())
 }
 
 /// What a user makes before: a volume, the key, and how the bucket is reached.

@@ -37,8 +37,7 @@ pub fn led<'a>(facts: &'a Facts) -> Option<&'a Cluster> {
 pub fn is_made(facts: &Facts) -> bool {
     // A network that is being restored is there when its first member says so.
     if restore::ordered(facts).is_some() {
-        let cluster = facts.cluster.as_ref();
-        return cluster.is_ok_and(|cluster| !cluster.members.is_empty());
+        return restore::is_there(facts);
     }
     let status = facts.object.status.as_ref();
     let recorded = status.is_some_and(|status| status.initialized.is_some());

@@ -154,6 +154,16 @@ fn sees_members(facts: &Facts) -> bool {
     cluster.is_ok_and(|cluster| !cluster.members.is_empty())
 }
 
+/// Whether the network is there that is being restored: it lists its members, and
+/// the first one is ready. Its process ends once more after it has taken the
+/// database, and is not ready before.
+pub(super) fn is_there(facts: &Facts) -> bool {
+    let first = names::controller_member(name_of(facts.object), 0);
+    let members = members(facts);
+    let mut members = members.iter();
+    sees_members(facts) && members.any(|member| member.name == first && member.is_up())
+}
+
 fn stands_still(facts: &Facts, member: &Member) -> bool {
     let still = member.age(facts) >= SURE && member.unready_for(facts) >= SURE;
     still && member.runs() && !member.is_ready()
@@ -252,6 +262,19 @@ pub(super) fn left_over(facts: &Facts, steps: &mut Vec<Step>) {
     if facts.copies.key.is_some() {
         steps.push(Step::Restore(Act::DeleteKey));
     }
+}
+
+/// A restore that ends with its ZitiController. The volume that was made for it goes
+/// before the key: without that it would count as a database.
+pub(super) fn abandon(facts: &Facts, steps: &mut Vec<Step>) {
+    if facts.root == Root::Absent {
+        let unused = facts.claims.iter().filter(|claim| is_empty(facts, claim));
+        steps.extend(unused.map(|claim| Step::DeleteClaim {
+            name: claim.name_any(),
+            uid: claim.uid().unwrap_or_default(),
+        }));
+    }
+    left_over(facts, steps);
 }
 
 fn others<'a>(facts: &'a Facts, but: &str) -> impl Iterator<Item = &'a Job> {

@@ -63,7 +63,7 @@ fn next(facts: &Facts, steps: &mut Vec<Step>) -> Option<&'static str> {
         return Some("its members stop");
     }
     backup::remove(facts, steps);
-    restore::left_over(facts, steps);
+    restore::abandon(facts, steps);
     let going = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
         metadata.deletion_timestamp.is_some()
     };

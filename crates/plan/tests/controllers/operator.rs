@@ -177,7 +177,12 @@ impl World {
                     .is_some_and(|object| object.metadata.deletion_timestamp.is_some());
                 let by_wish =
                     ends && self.spec.storage.when_deleted == api::router::RetentionPolicy::Delete;
-                (!by_wish && (wanted(name) || voters.contains(name)))
+                // What a restore that ends has made, and nobody has used.
+                let claim = self.kube.claims.get(&ordinal(name));
+                let unused = ends
+                    && self.secrets.root.is_none()
+                    && claim.is_some_and(|claim| claim.database.is_none());
+                (!by_wish && !unused && (wanted(name) || voters.contains(name)))
                     .then(|| format!("the volume of {name} is deleted"))
             }
             Step::MakeRoot { .. } => (self.secrets.root.is_some()
