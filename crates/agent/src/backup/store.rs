@@ -25,7 +25,7 @@ use super::members::chain;
 use super::report::{Failure, Reason};
 
 /// The size of the parts in which a large backup goes to a bucket, in bytes: S3 takes ten thousand.
-const PART: usize = 16 * 1024 * 1024;
+const PART: usize = 8 * 1024 * 1024;
 /// How many parts are on their way at once; each is in memory.
 const PARTS: usize = 2;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
