@@ -7,6 +7,12 @@ pub const LABEL_SET: &str = "openziti.io/zitirouter";
 pub const LABEL_MEMBER: &str = "openziti.io/member";
 /// Label on every object that belongs to a `ZitiController`: its name.
 pub const LABEL_CONTROLLER: &str = "openziti.io/ziticontroller";
+/// Label on the pods of a `ZitiController`'s Jobs: its name. They carry no
+/// [`LABEL_CONTROLLER`], by which Services find members.
+pub const LABEL_JOBS: &str = "openziti.io/jobs-of";
+/// Annotation on a volume claim that was made for a restore: the uid of the
+/// restore's Secret. While that Secret is there, the claim holds no database.
+pub const ANNOTATION_RESTORE: &str = "openziti.io/restore";
 /// Recommended label; its value is [`MANAGER`] on everything that we make.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Recommended label, the kind of program: `ziti-router`.
@@ -155,4 +161,16 @@ pub fn controller_bootstrap_secret(controller: &str) -> String {
 /// Name of the Secret with the one-time token of the operator's own identity.
 pub fn controller_operator_secret(controller: &str) -> String {
     format!("{controller}-controller-operator")
+}
+
+/// Name of the CronJob that makes backups, and of the Secret with its client
+/// certificate.
+pub fn controller_backup(controller: &str) -> String {
+    format!("{controller}-controller-backup")
+}
+
+/// Name of the Secret with the key of a restore, and the beginning of the names
+/// of its Jobs.
+pub fn controller_restore(controller: &str) -> String {
+    format!("{controller}-controller-restore")
 }

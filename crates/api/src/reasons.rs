@@ -19,6 +19,8 @@ pub mod types {
     pub const CERTIFICATE_EXPIRING: &str = "CertificateExpiring";
     /// The management API answers and accepts the credential.
     pub const REACHABLE: &str = "Reachable";
+    /// The last backup that was due has been made.
+    pub const BACKED_UP: &str = "BackedUp";
 }
 
 /// All is well.
@@ -216,6 +218,54 @@ pub const ELECTING: &str = "Electing";
 pub const FOREIGN_MEMBER: &str = "ForeignMember";
 /// The members run different versions.
 pub const VERSIONS_DIFFER: &str = "VersionsDiffer";
+/// The network was made, and no member has its database any more.
+pub const DATABASE_LOST: &str = "DatabaseLost";
+/// The network is being restored from a backup.
+pub const RESTORING: &str = "Restoring";
+/// The network could not be restored; it is tried again.
+pub const RESTORE_FAILED: &str = "RestoreFailed";
+/// The last backup has been made.
+pub const SAVED: &str = "Saved";
+/// The Job of the last backup failed and left no word.
+pub const BACKUP_FAILED: &str = "BackupFailed";
+
+// What the Job of a backup, or of a restore, reports.
+
+/// There is no backup of that name.
+pub const NO_BACKUP: &str = "NoBackup";
+/// Where backups are cannot be reached.
+pub const UNREACHABLE: &str = "Unreachable";
+/// Where backups are refuses access.
+pub const ACCESS_DENIED: &str = "AccessDenied";
+/// The identity given is of none of the backup's recipients.
+pub const CANNOT_DECRYPT: &str = "CannotDecrypt";
+/// The backup is not whole.
+pub const DAMAGED: &str = "Damaged";
+/// The backup is of another network.
+pub const OTHER_NETWORK: &str = "OtherNetwork";
+/// No member of the cluster answers.
+pub const MEMBERS_UNREACHABLE: &str = "MembersUnreachable";
+/// No member of the cluster gave a snapshot.
+pub const NOT_READY: &str = "NotReady";
+/// There is no room.
+pub const NO_SPACE: &str = "NoSpace";
+/// What the Job was given makes no sense.
+pub const MISCONFIGURED: &str = "Misconfigured";
+
+/// Every reason that the Job of a backup, or of a restore, may give.
+pub const OF_JOBS: [&str; 11] = [
+    NO_BACKUP,
+    UNREACHABLE,
+    ACCESS_DENIED,
+    CANNOT_DECRYPT,
+    DAMAGED,
+    OTHER_NETWORK,
+    MEMBERS_UNREACHABLE,
+    NOT_READY,
+    NO_SPACE,
+    MISCONFIGURED,
+    INTERRUPTED,
+];
 
 #[cfg(test)]
 mod tests {

@@ -230,6 +230,33 @@ where
     }
 }
 
+/// The same for a Job, or what makes Jobs: by default their pods would stay.
+pub(crate) async fn delete_with_pods<K>(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug,
+{
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: None,
+    });
+    match api.delete(name, &params).await {
+        Err(error) if !is_not_found(&error) => {
+            let what = format!("{} {name}", K::kind(&()));
+            Err(Error::kubernetes("deleting", what)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The same for an object of a kind that only some have.
 pub(crate) async fn delete_extra(
     context: &Context,

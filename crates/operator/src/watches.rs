@@ -9,6 +9,7 @@ use api::router::Topology;
 use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, names};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -107,6 +108,13 @@ impl Scope {
                 |object| of_controller(object.meta()),
             )
             .watches(self.api::<PartialObjectMeta<Secret>>(), ours(), |object| {
+                of_controller(object.meta())
+            })
+            .watches(self.api::<PartialObjectMeta<CronJob>>(), ours(), |object| {
+                of_controller(object.meta())
+            })
+            // Its status changes with its pod's end.
+            .watches(self.api::<PartialObjectMeta<Job>>(), ours(), |object| {
                 of_controller(object.meta())
             })
             .watches(self.api::<ZitiNetwork>(), ours(), |object| {

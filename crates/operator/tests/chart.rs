@@ -148,6 +148,22 @@ const OPERATOR: Reasons = &[
         "list watch",
         "what members run and hold",
     ),
+    (
+        "cronjobs",
+        "get list watch create patch delete",
+        "the backups of a ZitiController: made, looked at before they are claimed, put back, taken away",
+    ),
+    ("jobs", "list watch", "what became of backups"),
+    (
+        "jobs",
+        "create delete",
+        "what fetches a backup for a restore",
+    ),
+    (
+        "persistentvolumeclaims",
+        "create",
+        "the volume on which a restore puts the database, before a member has it",
+    ),
     ("pods", "delete", "a rollout"),
     (
         "persistentvolumeclaims",

@@ -106,6 +106,11 @@ impl Conditions {
         }
     }
 
+    /// Say nothing of it any more.
+    pub fn forget(&mut self, type_: &str) {
+        self.list.retain(|have| have.type_ != type_);
+    }
+
     /// Whether the condition was set since this was made, rather than being
     /// left as it was found.
     pub fn was_set(&self, type_: &str) -> bool {

@@ -13,6 +13,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
 use plan::Settings;
 use plan::conditions::find;
+use plan::controller::backup::Copies;
 use plan::controller::config::names_of;
 use plan::controller::issuer::{Adoption, Authority, Held, Issuer, Offer, Offered, Print};
 use plan::controller::pki::{Leaf, Life, MemberPki, spiffe};
@@ -131,6 +132,8 @@ impl World {
             made: true,
             trust_domain: Some(self.object.trust_domain()),
             life: authorities[0].life,
+            restoring: None,
+            restored_from: None,
         });
     }
 
@@ -174,6 +177,7 @@ impl World {
             pki: (!self.pki.is_empty()).then(|| self.pki.clone()),
             joins: BTreeMap::new(),
             web_certificates: BTreeMap::new(),
+            copies: Copies::default(),
             issuer: Some(self.issuer.clone()),
             admin: Admin::Ready { digest: "d".into() },
             bootstrap: Some(Bootstrap::default()),

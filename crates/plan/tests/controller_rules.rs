@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::Settings;
 use plan::conditions::find;
+use plan::controller::backup::Copies;
 use plan::controller::cluster::{is_made, quorum};
 use plan::controller::config::{client_api, control_plane};
 use plan::controller::network;
@@ -50,6 +51,8 @@ fn root(object: &ZitiController) -> RootFacts {
         bundle: "the root".into(),
         key: "key".into(),
         made: true,
+        restoring: None,
+        restored_from: None,
         trust_domain: Some(object.trust_domain()),
         life: Life::of_days(7300, now()),
     }
@@ -80,6 +83,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
             enrolled: true,
         }),
         network: None,
+        copies: Copies::default(),
         users: Users::default(),
         now: now(),
     }

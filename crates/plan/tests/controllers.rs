@@ -202,6 +202,69 @@ mod mended {
         play(&script(3, lost.chain([Action::Recreate(3)]).collect()));
     }
 
+    /// The database is lost, and a person has a backup of it: it is the same network.
+    #[test]
+    fn databases_that_are_all_lost_come_back_from_a_backup() {
+        for replicas in [1, 3] {
+            let lost = (0..replicas).map(Action::LoseVolume);
+            let begin = [Action::Flow(30), Action::BackUp];
+            let end = [
+                Action::Flow(60),
+                Action::WishRestore(true),
+                Action::Flow(30),
+            ];
+            play(&script(
+                replicas,
+                begin.into_iter().chain(lost).chain(end).collect(),
+            ));
+        }
+    }
+
+    #[test]
+    fn all_that_is_lost_comes_back_when_the_store_does() {
+        let actions = vec![
+            Action::Flow(20),
+            Action::WishBackups(true),
+            Action::BackUp,
+            Action::LoseAll(true),
+            Action::StoreAway(true),
+            Action::Flow(30),
+            Action::StoreAway(false),
+            Action::Flow(40),
+            // It stays in the spec, and is not read again.
+            Action::LoseVolume(1),
+            Action::Evict(0),
+        ];
+        play(&script(3, actions));
+    }
+
+    /// Whoever changes their mind while nothing is there yet gets a new network.
+    #[test]
+    fn a_restore_that_is_taken_back_leaves_the_way_free() {
+        for rounds in 0..8 {
+            let actions = vec![
+                Action::LoseAll(true),
+                Action::Flow(rounds),
+                Action::WishRestore(false),
+            ];
+            play(&script(1, actions));
+        }
+    }
+
+    #[test]
+    fn a_restore_that_ends_with_its_object_leaves_the_way_free() {
+        for rounds in 0..8 {
+            let actions = vec![
+                Action::LoseAll(true),
+                Action::Flow(rounds),
+                Action::Delete,
+                Action::Flow(10),
+                Action::Recreate(1),
+            ];
+            play(&script(1, actions));
+        }
+    }
+
     #[test]
     fn an_image_that_does_not_start_stops_at_the_first_and_is_taken_back() {
         for bad in [2, 3] {

@@ -5,6 +5,7 @@ use api::{ZitiController, names};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::Settings;
+use plan::controller::backup::Copies;
 use plan::controller::network::{Policies, Policy};
 use plan::controller::pki::{Leaf, Life, MemberPki, spiffe};
 use plan::controller::{
@@ -50,6 +51,9 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         admin: Admin::Absent,
         bootstrap: None,
         web_certificates: BTreeMap::new(),
+        issuer: None,
+        joins: BTreeMap::new(),
+        copies: Copies::default(),
         cluster: Err(Problem::new(api::reasons::PENDING, "no member runs")),
         operator: None,
         network: None,
@@ -77,7 +81,7 @@ fn told(facts: &Facts<'_>) -> Vec<String> {
             Step::TransferLeadership { to } => format!("hand over to {to}"),
             Step::DeletePod { name, .. } => format!("replace {name}"),
             Step::Issue(issues) => format!("certificates of {}", issues.len()),
-            Step::WriteBootstrap { initialize } => format!("may make: {initialize:?}"),
+            Step::WriteBootstrap { initialize, .. } => format!("may make: {initialize:?}"),
             other => {
                 let text = format!("{other:?}");
                 let name = text.split([' ', '(']).next().unwrap_or_default();
@@ -114,6 +118,8 @@ fn settled<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> 
         made: true,
         trust_domain: Some(object.trust_domain()),
         life: Life::of_days(7300, facts.now),
+        restoring: None,
+        restored_from: None,
     });
     facts.admin = Admin::Ready { digest: "d".into() };
     facts.bootstrap = Some(Bootstrap::default());
@@ -131,6 +137,7 @@ fn settled<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> 
             certificate: Some(certificate),
             signer: issue.signer,
             bundle_is_current: true,
+            ..MemberPki::default()
         };
         (issue.member, pki)
     });

@@ -5,10 +5,13 @@
 #![allow(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use api::ZitiController;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use plan::Settings;
+use plan::controller::backup::{self, Copies};
 use plan::controller::pki::{Issue, Leaf, Life, MemberPki, due, spiffe};
+use plan::controller::restore::{self, Key};
 use plan::controller::web::WebCertificate;
 use plan::controller::{
     Admin, Bootstrap, Cluster, Facts, OperatorToken, Peer, Root, RootFacts, Step, Users, network,
@@ -16,7 +19,7 @@ use plan::controller::{
 };
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn settings() -> Settings {
     Settings {
@@ -80,6 +83,8 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
             bundle: "the root".into(),
             key: "key".into(),
             made: false,
+            restoring: None,
+            restored_from: None,
             trust_domain: Some(object.trust_domain()),
             life,
         }),
@@ -95,6 +100,7 @@ fn facts<'a>(object: &'a ZitiController, settings: &'a Settings) -> Facts<'a> {
         joins: BTreeMap::new(),
         operator: None,
         network: None,
+        copies: Copies::default(),
         users: Users::default(),
         now,
     }
@@ -128,9 +134,16 @@ fn applied(object: &ZitiController) -> BTreeMap<String, Value> {
                     facts.pki = Some(issued(&issues));
                     continue;
                 }
-                Step::WriteBootstrap { initialize } => {
+                Step::WriteBootstrap {
+                    initialize,
+                    restore,
+                } => {
                     let admin = Some("d".to_owned());
-                    facts.bootstrap = Some(Bootstrap { initialize, admin });
+                    facts.bootstrap = Some(Bootstrap {
+                        initialize,
+                        restore,
+                        admin,
+                    });
                     continue;
                 }
                 _ => continue,
@@ -168,6 +181,88 @@ fn one_controller() {
 #[test]
 fn a_cluster_with_every_option() {
     insta::assert_yaml_snapshot!(applied(&full()));
+}
+
+/// To a bucket, with all there is to say of one.
+fn backed_up() -> ZitiController {
+    let recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p";
+    object(json!({
+        "replicas": 3,
+        "adminSecretRef": {"name": "boss"},
+        "pod": {"nodeSelector": {"pool": "sea"}, "env": {"GODEBUG": "x"}},
+        "backup": {
+            "schedule": "17 3 * * *", "timeZone": "Europe/Lisbon", "recipients": [recipient], "keep": 7,
+            "to": {"bucket": {
+                "name": "networks", "prefix": "coast", "region": "eu-west-1",
+                "endpoint": "https://s3.example.com", "credentialsSecretRef": {"name": "s3"},
+                "trust": {"configMap": {"name": "s3-ca", "key": "ca.crt"}},
+            }},
+            "serviceAccountName": "backups",
+        },
+        "restoreFrom": {
+            "from": {"volume": {"claimName": "backups", "path": "of/coast"}},
+            "snapshot": "coast.lamp.20260101T031700Z.tar.age",
+            "identitySecretRef": {"name": "age"},
+        },
+    }))
+}
+
+#[test]
+fn what_makes_backups() {
+    let (object, settings) = (backed_up(), settings());
+    let mut facts = facts(&object, &settings);
+    if let Root::Sound(root) = &mut facts.root {
+        root.made = true;
+    }
+    // A cluster that nobody has asked yet.
+    let life = Life::of_days(7300, facts.now);
+    facts.pki = Some(issued(&due(&facts, life)));
+    facts.copies.outside.clear();
+    facts.claims = vec![claim("data-lamp-controller-0", "uid-of-claim")];
+    let steps = plan(&facts).steps;
+    let made = steps.iter().filter_map(|step| match step {
+        Step::Backup(backup::Act::Apply(job)) => Some(json!(job)),
+        Step::Backup(backup::Act::Issue { trust_domain, .. }) => Some(json!(trust_domain)),
+        _ => None,
+    });
+    insta::assert_yaml_snapshot!(made.collect::<Vec<_>>());
+}
+
+fn claim(name: &str, uid: &str) -> PersistentVolumeClaim {
+    let mut claim = PersistentVolumeClaim::default();
+    claim.metadata.name = Some(name.to_owned());
+    claim.metadata.uid = Some(uid.to_owned());
+    claim
+}
+
+#[test]
+fn what_fetches_a_backup() {
+    let (object, settings) = (backed_up(), settings());
+    let mut facts = facts(&object, &settings);
+    facts.root = Root::Absent;
+    let made = |facts: &Facts| match plan(facts).steps.as_slice() {
+        [Step::Restore(act)] => act.clone(),
+        steps => panic!("{steps:?}"),
+    };
+    assert_eq!(
+        made(&facts),
+        restore::Act::MakeKey {
+            empty: BTreeSet::new()
+        }
+    );
+    facts.copies.key = Some(Key {
+        uid: "uid-of-key".into(),
+        recipient: "age1…".into(),
+        empty: BTreeSet::new(),
+    });
+    let restore::Act::CreateClaim(made_claim) = made(&facts) else {
+        panic!("no claim is made");
+    };
+    facts.claims.push((*made_claim).clone());
+    let restore::Act::CreateJob(job) = made(&facts) else {
+        panic!("no Job is made");
+    };
+    insta::assert_yaml_snapshot!((made_claim, job));
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! `ZitiController`: a Ziti controller, or a cluster of them, run here. The parts
 //! of its spec are in modules of their own and re-exported here.
 
+mod backup;
 mod options;
 mod status;
 mod web;
 
+pub use backup::{
+    Backup, BackupBucket, BackupStatus, BackupStore, BackupVolume, BucketTrust, RestoreFrom,
+};
 pub use options::{
     Advertised, AdvertisedAddress, BootstrapPolicies, Console, ControllerStorage, EnrollmentLife,
     IssuerRef, Pki, UpdateStrategy,
@@ -48,6 +52,7 @@ use serde::{Deserialize, Serialize};
     validation = ("self.replicas in [1, 3, 5]", "replicas must be 1, 3 or 5: an even number bears no more losses than the odd one below it"),
     validation = ("has(self.trustDomain) == has(oldSelf.trustDomain)", "trustDomain is immutable: it stands in every certificate of the network"),
     validation = ("(has(self.pki) && has(self.pki.issuerRef)) == (has(oldSelf.pki) && has(oldSelf.pki.issuerRef))", "pki.issuerRef can be neither given nor taken away later: whoever is enrolled trusts the root that there is"),
+    validation = ("!has(self.pki.issuerRef) || !(has(self.backup) || has(self.restoreFrom))", "backup and restoreFrom need a root of the operator's own, and pki.issuerRef is given: back up the issuer's CA and the volumes"),
     validation = ("!has(self.expose) || !(self.expose.type in ['HostPort', 'None'])", "a controller is exposed by ClusterIP, NodePort, LoadBalancer, Ingress or TLSRoute"),
     validation = ("!has(self.expose) || self.expose.type != 'NodePort' || has(self.expose.nodePort) || has(self.expose.nodePorts)", "give expose.nodePort or expose.nodePorts: the port of each member stands in its configuration"),
     validation = ("!has(self.expose) || self.expose.type == 'ClusterIP' || (has(self.advertised) && has(self.advertised.clientApi))", "give advertised.clientApi: nobody can tell by which name this exposure is reached"),
@@ -117,6 +122,15 @@ pub struct ZitiControllerSpec {
     /// How long enrollment tokens live.
     #[serde(default)]
     pub enrollment: EnrollmentLife,
+
+    /// Encrypted copies of the network, by the clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<Backup>,
+
+    /// The backup that the network begins with. Read only where there is no
+    /// network, or where its databases are all lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_from: Option<RestoreFrom>,
 
     /// Any other keys of the controller's configuration (v3), merged last:
     /// objects by key, lists and values replaced. Keys that the operator must

@@ -1,5 +1,6 @@
 //! What is known of a `ZitiController`.
 
+use super::BackupStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,12 @@ pub struct ZitiControllerStatus {
     /// When the network was made. Nothing is initialised after that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialized: Option<Initialization>,
+    /// The last backup.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupStatus>,
+    /// Name of the backup that the network was restored from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_from: Option<String>,
     /// When the first of the members' certificates runs out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_expiry: Option<Time>,

@@ -1,7 +1,7 @@
 //! Carries out the planner's steps. It chooses nothing.
 
 use super::observe::Observed;
-use super::{issue, issuer, network};
+use super::{backup, issue, issuer, network, restore};
 use crate::claim::Claimant;
 use crate::context::Context;
 use crate::io;
@@ -74,9 +74,15 @@ pub(super) async fn apply(
         }
         Step::MarkMade => issue::mark_made(context, object, observed).await?,
         Step::MakeAdmin => issue::make_admin(context, object).await?,
-        Step::WriteBootstrap { initialize } => {
-            issue::write_bootstrap(context, object, observed, initialize.as_deref()).await?;
+        Step::WriteBootstrap {
+            initialize,
+            restore,
+        } => {
+            let orders = (initialize.as_deref(), restore.as_ref());
+            issue::write_bootstrap(context, object, observed, orders).await?;
         }
+        Step::Backup(act) => backup::apply(context, object, observed, &ours, act).await?,
+        Step::Restore(act) => restore::apply(context, object, observed, act).await?,
         Step::AddMember { member, address } => {
             let age = age(observed, member);
             network::add_member(context, object, member, address, age).await?;

@@ -1,7 +1,7 @@
 //! Keeps keys and certificates, which [`sign`] makes, in Secrets.
 
 use super::observe::Observed;
-use super::secrets::{INITIALIZE, MADE, credentials};
+use super::secrets::{INITIALIZE, MADE, RESTORE, RESTORE_ID, RESTORING, credentials};
 use super::sign::{self, Data, bytes};
 use super::written;
 use crate::context::Context;
@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use plan::controller::pki::{Issue, Life};
 use plan::controller::render::metadata;
+use plan::controller::restore::Order;
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
 use tracing::info;
@@ -124,7 +125,7 @@ pub(super) async fn mark_made(
     observed: &Observed,
 ) -> Result<(), Error> {
     let secret = observed.secrets.root.as_ref().ok_or_else(sign::gone)?;
-    let metadata = json!({"annotations": {MADE: "true"}});
+    let metadata = json!({"annotations": {MADE: "true", RESTORING: null}});
     change(context, object, secret, metadata, Data::new()).await
 }
 
@@ -181,13 +182,14 @@ pub(super) async fn make_admin(context: &Context, object: &ZitiController) -> Re
     create(context, object, &name, data).await
 }
 
-/// Who may make the network, and with which administrator; emptied once it is
+/// Who may make the network, and with which administrator, or which database it is
+/// to take instead; emptied once it is
 /// made, so that the password stands in no pod.
 pub(super) async fn write_bootstrap(
     context: &Context,
     object: &ZitiController,
     observed: &Observed,
-    initialize: Option<&str>,
+    (initialize, restore): (Option<&str>, Option<&Order>),
 ) -> Result<(), Error> {
     let given = initialize.zip(credentials(&observed.secrets));
     let values = match &given {
@@ -197,7 +199,10 @@ pub(super) async fn write_bootstrap(
         None => [const { None }; 4],
     };
     let keys = [INITIALIZE, "username", "password", "name"].map(str::to_owned);
-    let data: Data = keys.into_iter().zip(values).collect();
+    let mut data: Data = keys.into_iter().zip(values).collect();
+    let order = |of: fn(&Order) -> &str| restore.map(|restore| bytes(of(restore)));
+    data.insert(RESTORE.to_owned(), order(|restore| &restore.file));
+    data.insert(RESTORE_ID.to_owned(), order(|restore| &restore.id));
     let name = names::controller_bootstrap_secret(&object.name_any());
     write(
         context,

@@ -55,6 +55,9 @@ pub(super) fn sound_root(secret: &Secret) -> Result<RootFacts, String> {
         trust_domain: text(secret, TRUST_DOMAIN),
         life: life(&first),
         bundle,
+        // A network of another's certificates is not restored.
+        restoring: None,
+        restored_from: None,
     })
 }
 

@@ -2,12 +2,15 @@
 //! they are.
 
 mod apply;
+mod backup;
 mod clients;
 mod cluster;
+mod copies;
 mod issue;
 mod issuer;
 mod network;
 mod observe;
+mod restore;
 mod secrets;
 mod sign;
 mod web;

@@ -2,12 +2,13 @@
 //! Secrets, and what its cluster says.
 
 use super::secrets::{self, Secrets};
-use super::{cluster, issuer, secrets as held, web};
+use super::{cluster, copies, issuer, secrets as held, web};
 use crate::context::Context;
 use crate::io;
 use crate::problem::Error;
 use api::{EdgeRouter, ZitiController, ZitiNetwork, names};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -18,7 +19,7 @@ use plan::controller::web::WebCertificate;
 use plan::controller::{Cluster, Facts, FailedJoin, Users};
 use plan::edge_router::Problem;
 use plan::set::extra::CERTIFICATE;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that was observed. The Secrets stay here: the planner sees what
 /// their certificates say, and digests.
@@ -33,6 +34,11 @@ pub(super) struct Observed {
     pub(super) issuer_is_installed: bool,
     pub(super) secrets: Secrets,
     pub(super) web_certificates: BTreeMap<String, WebCertificate>,
+    pub(super) cron_job: Option<CronJob>,
+    pub(super) jobs: Vec<Job>,
+    pub(super) job_pods: Vec<Pod>,
+    pub(super) missing: Option<String>,
+    pub(super) outside: BTreeSet<String>,
     pub(super) network: Option<ZitiNetwork>,
     pub(super) users: Users,
     pub(super) cluster: Result<Cluster, Problem>,
@@ -50,21 +56,25 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
     let workload = names::controller_workload(&name);
     let stateful_set = sets.into_iter().find(|set| set.name_any() == workload);
     let pods = io::list::<Pod>(context, &namespace, &by_label).await?;
-    let (services, config_maps, claims, extras, secrets, web_certificates, network, users) = tokio::try_join!(
-        io::list::<Service>(context, &namespace, &by_label),
-        io::list::<ConfigMap>(context, &namespace, &by_label),
-        io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
-        io::list_extras(context, &namespace, &by_label),
-        held::read(context, object),
-        web::read(context, object),
-        network(context, &namespace, &name),
-        users(context, &namespace, &name),
-    )?;
+    let (services, config_maps, claims, extras, secrets, web_certificates, network, users, work) =
+        tokio::try_join!(
+            io::list::<Service>(context, &namespace, &by_label),
+            io::list::<ConfigMap>(context, &namespace, &by_label),
+            io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
+            io::list_extras(context, &namespace, &by_label),
+            held::read(context, object),
+            web::read(context, object),
+            network(context, &namespace, &name),
+            users(context, &namespace, &name),
+            copies::read(context, &namespace, &name, &by_label),
+        )?;
     let certificates = match &object.spec.pki.issuer_ref {
         Some(_) => io::list_kind(context, &namespace, &CERTIFICATE, &by_label).await?,
         None => None,
     };
     let issuer_is_installed = certificates.is_some();
+    let (cron_job, jobs, job_pods) = work;
+    let missing = copies::missing(context, object, &secrets::root(&secrets)).await?;
     let mut observed = Observed {
         stateful_set,
         pods,
@@ -75,12 +85,18 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         issuer_is_installed,
         secrets,
         web_certificates,
+        cron_job,
+        jobs,
+        job_pods,
+        missing,
+        outside: BTreeSet::new(),
         network,
         users,
         cluster: Ok(Cluster::default()),
         joins: context.controllers.joins(&io::path(object)),
     };
     observed.cluster = cluster::ask(context, object, &observed).await;
+    observed.outside = copies::ask(context, object, &observed).await;
     Ok(observed)
 }
 
@@ -131,6 +147,7 @@ impl Observed {
             extras: self.extras.clone(),
             pki: secrets::pki(&self.secrets, &root),
             issuer: issuer::offered(&self.secrets, self.issuer_is_installed),
+            copies: copies::known(self, &root),
             root,
             admin: secrets::admin(&self.secrets),
             bootstrap: secrets::bootstrap(&self.secrets),

@@ -11,6 +11,7 @@ use kube::api::Api;
 use plan::controller::config::files;
 use plan::controller::issuer::Held;
 use plan::controller::pki::{Leaf, Life, MemberPki};
+use plan::controller::restore::Order;
 use plan::controller::{Admin, Bootstrap, OperatorToken, Root, RootFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use ziti::pki::{CertificateFacts, Key};
@@ -21,6 +22,15 @@ pub(super) const CA: &str = files::CA;
 pub(super) const CA_KEY: &str = "ca.key";
 /// Annotation on the root's Secret: a network was made with it.
 pub(super) const MADE: &str = "openziti.io/network-made";
+/// Annotations on the root's Secret: the restore that it is of, until its network is
+/// there.
+pub(super) const RESTORING: &str = "openziti.io/restoring";
+/// And the backup that it was restored from.
+pub(super) const RESTORED_FROM: &str = "openziti.io/restored-from";
+/// Key of a restore's Secret: an age identity.
+pub(super) const IDENTITY_KEY: &str = "identity";
+/// Annotation on a restore's Secret: claims without a database, by uid.
+pub(super) const EMPTY: &str = "openziti.io/empty-claims";
 /// Annotations on the Secret of the operator's token.
 pub(super) const IDENTITY: &str = "openziti.io/identity";
 /// How often an identity was made.
@@ -29,6 +39,10 @@ pub(super) const SERIAL: &str = "openziti.io/serial";
 pub(super) const MADE_AT: &str = "openziti.io/made-at";
 /// Keys of the bootstrap Secret.
 pub(super) const INITIALIZE: &str = "initialize";
+/// The path of a database to take instead.
+pub(super) const RESTORE: &str = "restore";
+/// What that is called.
+pub(super) const RESTORE_ID: &str = "restore-id";
 
 /// The Secrets, as they are.
 pub(super) struct Secrets {
@@ -37,6 +51,10 @@ pub(super) struct Secrets {
     pub(super) admin: Option<Secret>,
     pub(super) bootstrap: Option<Secret>,
     pub(super) operator: Option<Secret>,
+    /// The client certificate of backups.
+    pub(super) backup: Option<Secret>,
+    /// The key of a restore.
+    pub(super) restore: Option<Secret>,
     /// The operator's own client certificate, which the ZitiNetwork's controller
     /// keeps.
     pub(super) identity: Option<Secret>,
@@ -53,13 +71,15 @@ pub(super) async fn read(context: &Context, object: &ZitiController) -> Result<S
         let found = api.get_opt(&wanted).await;
         found.map_err(Error::kubernetes("reading", format!("Secret {wanted}")))
     };
-    let (root, pki, admin, bootstrap, operator, identity) = tokio::try_join!(
+    let (root, pki, admin, bootstrap, operator, identity, backup, restore) = tokio::try_join!(
         get(names::controller_root_secret(&name)),
         get(names::controller_pki_secret(&name)),
         get(admin_name(object)),
         get(names::controller_bootstrap_secret(&name)),
         get(names::controller_operator_secret(&name)),
         get(names::admin_identity_secret(&name)),
+        get(names::controller_backup(&name)),
+        get(names::controller_restore(&name)),
     )?;
     let issued = match &object.spec.pki.issuer_ref {
         Some(_) => Some(issuer::read(context, &namespace, &name).await?),
@@ -71,6 +91,8 @@ pub(super) async fn read(context: &Context, object: &ZitiController) -> Result<S
         admin,
         bootstrap,
         operator,
+        backup,
+        restore,
         identity,
         issued,
     })
@@ -115,6 +137,8 @@ fn sound_root(secret: &Secret) -> Result<RootFacts, String> {
     Ok(RootFacts {
         key: facts.key_id.clone().unwrap_or_default(),
         made: secret.annotations().contains_key(MADE),
+        restoring: secret.annotations().get(RESTORING).cloned(),
+        restored_from: secret.annotations().get(RESTORED_FROM).cloned(),
         trust_domain: uri.map(str::to_owned),
         life: life(&facts),
         bundle,
@@ -144,8 +168,9 @@ pub(super) fn pki(secrets: &Secrets, root: &Root) -> Option<BTreeMap<String, Mem
     }
     let members = members_in(secret).into_iter().map(|member| {
         let name = member.as_str();
-        let certificate = pair(secret, root, name, files::CERT, files::KEY);
-        let signer = pair(secret, root, name, files::SIGNER, files::SIGNER_KEY);
+        let of = |file: &str| format!("{member}.{file}");
+        let certificate = pair(secret, root, &of(files::CERT), &of(files::KEY));
+        let signer = pair(secret, root, &of(files::SIGNER), &of(files::SIGNER_KEY));
         let pki = MemberPki {
             certificate: certificate.map(|facts| leaf(&facts)),
             signer: signer.filter(|facts| facts.is_ca).map(|facts| life(&facts)),
@@ -170,15 +195,14 @@ pub(super) fn members_in(secret: &Secret) -> BTreeSet<String> {
 }
 
 /// A certificate that the root signed and whose key is there.
-fn pair(
+pub(super) fn pair(
     secret: &Secret,
     root: &RootFacts,
-    member: &str,
     certificate: &str,
     key: &str,
 ) -> Option<CertificateFacts> {
-    let certificate = text(secret, &format!("{member}.{certificate}"))?;
-    let key = Key::from_pem(&text(secret, &format!("{member}.{key}"))?).ok()?;
+    let certificate = text(secret, certificate)?;
+    let key = Key::from_pem(&text(secret, key)?).ok()?;
     let facts = CertificateFacts::from_pem(&certificate).ok()?;
     let signed = facts.issuer_key_id.as_deref() == Some(root.key.as_str());
     (signed && key.belongs_to(&certificate).ok()?).then_some(facts)
@@ -190,7 +214,7 @@ pub(super) fn names_in(facts: &CertificateFacts) -> BTreeSet<String> {
     facts.dns.iter().cloned().chain(ips).collect()
 }
 
-fn leaf(facts: &CertificateFacts) -> Leaf {
+pub(super) fn leaf(facts: &CertificateFacts) -> Leaf {
     Leaf {
         life: life(facts),
         names: names_in(facts),
@@ -225,9 +249,11 @@ pub(super) fn admin(secrets: &Secrets) -> Admin {
 
 pub(super) fn bootstrap(secrets: &Secrets) -> Option<Bootstrap> {
     let secret = secrets.bootstrap.as_ref()?;
+    let restore = text(secret, RESTORE).zip(text(secret, RESTORE_ID));
     let both = text(secret, "username").zip(text(secret, "password"));
     Some(Bootstrap {
         initialize: text(secret, INITIALIZE),
+        restore: restore.map(|(file, id)| Order { file, id }),
         admin: both.map(|both| plan::set::applied::hash(&both)),
     })
 }

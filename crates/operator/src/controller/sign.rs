@@ -102,6 +102,19 @@ pub(super) fn issued(
     Ok(data)
 }
 
+/// The certificate by which members know the backup of their own network.
+pub(super) fn of_backups(root: &Secret, trust_domain: &str, life: Life) -> Result<Data, Error> {
+    let (root, bundle) = kept(root)?;
+    let (certificate, key) = root
+        .backup_certificate(trust_domain, of(life))
+        .map_err(|error| told(&error))?;
+    Ok(Data::from([
+        (CA.to_owned(), Some(bytes(&bundle))),
+        ("tls.crt".to_owned(), Some(bytes(&certificate))),
+        ("tls.key".to_owned(), Some(bytes(key.expose_pem()))),
+    ]))
+}
+
 /// What goes with members.
 pub(super) fn forgotten(members: &[String]) -> Data {
     let of_members = members.iter().flat_map(|member| {

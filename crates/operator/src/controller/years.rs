@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::Settings;
+use plan::controller::backup::Copies;
 use plan::controller::config::files;
 use plan::controller::{Admin, Cluster, Facts, Step, Users, plan};
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,6 +116,8 @@ impl World {
                 bootstrap: None,
                 operator: None,
                 identity: None,
+                backup: None,
+                restore: None,
                 issued: None,
             },
             now: Timestamp::from_second(1_800_000_000).unwrap(),
@@ -142,6 +145,7 @@ impl World {
             root,
             issuer: None,
             joins: BTreeMap::new(),
+            copies: Copies::default(),
             web_certificates: BTreeMap::new(),
             admin: Admin::Absent,
             bootstrap: None,

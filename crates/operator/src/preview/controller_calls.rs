@@ -4,11 +4,12 @@
 use super::calls::{Call, Known, Target, applied, delete, extra_path, let_go, path, take_on};
 use api::{ZitiController, ZitiNetwork, names};
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use plan::controller::pki::Issue;
-use plan::controller::{Facts, Root, Step};
+use plan::controller::{Facts, Root, Step, backup, restore};
 use serde_json::{Value, json};
 
 const MANAGER: &str = names::FIELD_MANAGER_CONTROLLER;
@@ -133,11 +134,17 @@ impl Known {
                 &["username", "password"],
                 "the first administrator",
             )],
-            Step::WriteBootstrap { initialize } => {
-                let what = initialize.as_ref().map_or_else(
-                    || "that no member makes the network any more".to_owned(),
-                    |member| format!("that {member} makes the network"),
-                );
+            Step::WriteBootstrap {
+                initialize,
+                restore,
+            } => {
+                let what = match (initialize, restore) {
+                    (None, _) => "that no member makes the network any more".to_owned(),
+                    (Some(member), None) => format!("that {member} makes the network"),
+                    (Some(member), Some(order)) => {
+                        format!("that {member} restores the network from {}", order.id)
+                    }
+                };
                 let secret = names::controller_bootstrap_secret(&name);
                 vec![self.secret(object, &secret, &[], &what)]
             }
@@ -167,7 +174,63 @@ impl Known {
                     Call::kubernetes("PATCH", path, what).with_body(body),
                 ]
             }
+            Step::KeepTrust { .. } => vec![self.secret(
+                object,
+                &root,
+                &["ca.crt"],
+                "what the network is trusted by, of the issuer",
+            )],
+            Step::Adopt(given) => {
+                let members: Vec<&str> = given.iter().map(|one| one.member.as_str()).collect();
+                let what = format!("certificates of the issuer for {}", members.join(", "));
+                vec![self.secret(object, &pki, &[], &what)]
+            }
+            Step::Backup(act) => vec![self.of_backups(object, act)],
+            Step::Restore(act) => self.of_restore(object, act).into_iter().collect(),
             other => on_the_network(other),
+        }
+    }
+
+    fn of_backups(&mut self, object: &ZitiController, act: &backup::Act) -> Call {
+        let namespace = object.namespace().unwrap_or_default();
+        let name = names::controller_backup(&object.name_any());
+        match act {
+            backup::Act::Issue { life, .. } => {
+                let what = format!("the certificate of backups, until {}", life.until);
+                self.secret(object, &name, &["ca.crt", "tls.crt", "tls.key"], &what)
+            }
+            backup::Act::Apply(job) => self.apply(&namespace, job.as_ref()),
+            backup::Act::Delete { .. } => delete::<CronJob>(&namespace, &name),
+            backup::Act::DeleteCertificate => delete::<Secret>(&namespace, &name),
+        }
+    }
+
+    /// What a restore does before anything is known of the backup.
+    fn of_restore(&mut self, object: &ZitiController, act: &restore::Act) -> Option<Call> {
+        let namespace = object.namespace().unwrap_or_default();
+        let name = names::controller_restore(&object.name_any());
+        let create = |path: String, what: String| Some(Call::kubernetes("POST", path, what));
+        match act {
+            restore::Act::MakeKey { .. } => {
+                let holds = "the key of this restore";
+                Some(self.secret(object, &name, &["identity"], holds))
+            }
+            restore::Act::CreateClaim(claim) => create(
+                PersistentVolumeClaim::url_path(&(), Some(&namespace)),
+                format!("make PersistentVolumeClaim {}", claim.name_any()),
+            ),
+            restore::Act::CreateJob(job) => create(
+                Job::url_path(&(), Some(&namespace)),
+                format!("start Job {}, which fetches the backup", job.name_any()),
+            ),
+            restore::Act::DeleteJob { name, .. } => Some(delete::<Job>(&namespace, name)),
+            restore::Act::Take { snapshot, .. } => {
+                let root = names::controller_root_secret(&object.name_any());
+                let holds =
+                    format!("the root out of the backup {snapshot}, and all that it signed");
+                Some(self.secret(object, &root, &["ca.crt", "ca.key"], &holds))
+            }
+            restore::Act::DeleteKey => Some(delete::<Secret>(&namespace, &name)),
         }
     }
 

@@ -31,6 +31,7 @@ mod plan_controller;
 mod plan_mode;
 mod player;
 mod rules;
+mod rules_backup;
 mod rules_controller;
 mod rules_modes;
 mod rules_reach;

@@ -12,6 +12,7 @@
     reason = "helpers of tests fail as tests do"
 )]
 mod adopt;
+mod backup;
 mod certmanager;
 mod controllers;
 mod convert;

@@ -7,7 +7,7 @@
 use super::config::control_plane;
 use super::member::{Member, ordinal_of, wished};
 use super::pki::MemberPki;
-use super::{Cluster, Facts, Root, Step};
+use super::{Cluster, Facts, Root, Step, restore};
 use crate::set::member::{is_observed, replicas};
 use api::controller::UpdateStrategy;
 use k8s_openapi::jiff::SignedDuration;
@@ -49,6 +49,10 @@ pub(super) fn leaderless_for(facts: &Facts) -> SignedDuration {
 
 /// Whether the network has been made.
 pub fn is_made(facts: &Facts) -> bool {
+    // A network that is being restored is there when its first member says so.
+    if restore::ordered(facts).is_some() {
+        return restore::is_there(facts);
+    }
     let status = facts.object.status.as_ref();
     let recorded = status.is_some_and(|status| status.initialized.is_some());
     let marked = matches!(&facts.root, Root::Sound(root) if root.made);
@@ -57,7 +61,8 @@ pub fn is_made(facts: &Facts) -> bool {
     let others = facts.claims.iter().any(|claim| {
         let name = claim.metadata.name.as_deref().unwrap_or_default();
         let member = name.strip_prefix("data-").unwrap_or_default();
-        ordinal_of(facts, member).is_some_and(|ordinal| ordinal > 0)
+        let other = ordinal_of(facts, member).is_some_and(|ordinal| ordinal > 0);
+        other && !restore::is_empty(facts, claim)
     });
     recorded || marked || others || cluster.is_ok_and(|cluster| !cluster.members.is_empty())
 }
@@ -66,6 +71,9 @@ pub fn is_made(facts: &Facts) -> bool {
 /// cluster keeps its pod, and so do those below it.
 pub(super) fn pods(facts: &Facts, members: &[Member]) -> i32 {
     let current = facts.stateful_set.as_ref().map(replicas);
+    if restore::ordered(facts).is_some() {
+        return 1;
+    }
     if !is_made(facts) {
         return current.unwrap_or(1).max(1);
     }

@@ -5,7 +5,8 @@ use super::member::{Member, members};
 use super::render::{self, name_of};
 use super::workload;
 use super::{
-    Admin, Facts, Plan, Root, RootFacts, Step, issuer, network, pki, status, teardown, validate,
+    Admin, Facts, Plan, Root, RootFacts, Step, backup, issuer, network, pki, restore, status,
+    teardown, validate,
 };
 use crate::set::applied::is_applied;
 use crate::set::extra;
@@ -45,6 +46,9 @@ pub fn plan(facts: &Facts) -> Plan {
 
 fn steps(facts: &Facts, members: &[Member]) -> Vec<Step> {
     let mut steps = Vec::new();
+    if let Some(fetch) = restore::steps(facts) {
+        return fetch;
+    }
     // First, so that no other fault stops their renewal.
     let Some(root) = certificates(facts, &mut steps) else {
         return steps;
@@ -68,6 +72,7 @@ fn steps(facts: &Facts, members: &[Member]) -> Vec<Step> {
         steps.push(Step::ApplyConfigMap(Box::new(map.clone())));
     }
     extras(facts, &mut steps);
+    backup::steps(facts, root, &mut steps);
     the_workload(facts, members, &map.name_any(), &mut steps);
     if !steps.is_empty() {
         return steps;
@@ -144,19 +149,24 @@ fn trust(facts: &Facts, root: &RootFacts, steps: &mut Vec<Step>) {
 /// member may make another.
 fn bootstrap(facts: &Facts, steps: &mut Vec<Step>) {
     let first = names::controller_member(name_of(facts.object), 0);
+    let restore = restore::ordered(facts);
     let initialize = (!is_made(facts)).then_some(first);
     let have = facts.bootstrap.as_ref();
     if let Root::Sound(root) = &facts.root
         && initialize.is_none()
-        && !root.made
     {
-        steps.push(Step::MarkMade);
+        let left = steps.len();
+        restore::left_over(facts, steps);
+        if (!root.made || restore.is_some()) && steps.len() == left {
+            steps.push(Step::MarkMade);
+        }
     }
+    let restore = restore.filter(|_| initialize.is_some());
     let fresh = match (&facts.admin, have) {
         (Admin::Ready { digest }, Some(have)) => have.admin.as_ref() == Some(digest),
         _ => false,
     };
-    let told = have.is_some_and(|have| have.initialize == initialize);
+    let told = have.is_some_and(|have| have.initialize == initialize && have.restore == restore);
     let emptied = have.is_some_and(|have| have.admin.is_none());
     let ready = matches!(facts.admin, Admin::Ready { .. });
     let done = match &initialize {
@@ -164,7 +174,10 @@ fn bootstrap(facts: &Facts, steps: &mut Vec<Step>) {
         None => have.is_none() || (told && emptied),
     };
     if !done {
-        steps.push(Step::WriteBootstrap { initialize });
+        steps.push(Step::WriteBootstrap {
+            initialize,
+            restore,
+        });
     }
 }
 

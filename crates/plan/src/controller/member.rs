@@ -169,6 +169,16 @@ impl Member<'_> {
         self.was_renewed() && self.age(facts) >= SignedDuration::from_hours(24 * days)
     }
 
+    /// How long Kubernetes has not called its pod ready.
+    pub fn unready_for(&self, facts: &Facts) -> SignedDuration {
+        let status = self.pod.and_then(|pod| pod.status.as_ref());
+        let conditions = status.and_then(|status| status.conditions.as_ref());
+        let mut conditions = conditions.into_iter().flatten();
+        let ready = conditions.find(|condition| condition.type_ == "Ready");
+        let turned = ready.and_then(|condition| condition.last_transition_time.as_ref());
+        turned.map_or(self.age(facts), |at| facts.now.duration_since(at.0))
+    }
+
     /// How long its pod has been there.
     pub fn age(&self, facts: &Facts) -> SignedDuration {
         let made = self

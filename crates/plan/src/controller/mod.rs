@@ -7,21 +7,25 @@
 //! [`issuer`] what is taken from cert-manager,
 //! [`config`] writes the configuration, [`render`] makes the objects, [`member`]
 //! gathers what is known of each member, [`cluster`] decides who joins, leaves and
-//! restarts, [`network`] what is published and made on the network, [`teardown`]
+//! restarts, [`network`] what is published and made on the network, [`backup`] and [`restore`]
+//! what is kept elsewhere and comes back, [`teardown`]
 //! takes everything away, [`status`] says how it stands.
 //!
 //! **Invariants**: quorum is never given up on purpose; the network is made once;
 //! the root's key is made once; a member that the user wants is never removed from
 //! the cluster.
 
+pub mod backup;
 pub mod cluster;
 pub mod config;
 mod decide;
 pub mod issuer;
+pub mod jobs;
 pub mod member;
 pub mod network;
 pub mod pki;
 pub mod render;
+pub mod restore;
 mod status;
 mod teardown;
 mod validate;
@@ -87,6 +91,8 @@ pub struct Facts<'a> {
     pub operator: Option<OperatorToken>,
     /// The ZitiNetwork of the same name, whosever it is.
     pub network: Option<ZitiNetwork>,
+    /// Backups, and a restore.
+    pub copies: backup::Copies,
     /// EdgeRouters of that network.
     pub users: Users,
     /// The operator's clock.
@@ -115,6 +121,10 @@ pub struct RootFacts {
     /// Whether a network has been made with it. It is kept with the root, and so
     /// outlives the ZitiController where the databases do.
     pub made: bool,
+    /// The restore that it is of, until its network is there.
+    pub restoring: Option<String>,
+    /// The backup that its network was restored from.
+    pub restored_from: Option<String>,
     /// Trust domain in its certificate.
     pub trust_domain: Option<String>,
     /// Its life.
@@ -140,6 +150,8 @@ pub enum Admin {
 pub struct Bootstrap {
     /// The member that may make the network, if one may.
     pub initialize: Option<String>,
+    /// The backup that it is to take instead, if there is one.
+    pub restore: Option<restore::Order>,
     /// Digest of the administrator in it, if there is one.
     pub admin: Option<String>,
 }
@@ -339,13 +351,19 @@ pub enum Step {
     ForgetMembers(Vec<String>),
     /// Make the first administrator's Secret. Fails where it exists.
     MakeAdmin,
-    /// Keep with the root that the network has been made.
+    /// Keep with the root that the network has been made, or restored.
     MarkMade,
     /// Say in the bootstrap Secret which member may make the network, or none.
     WriteBootstrap {
         /// The member.
         initialize: Option<String>,
+        /// What it is to take instead of making one.
+        restore: Option<restore::Order>,
     },
+    /// Something for backups.
+    Backup(backup::Act),
+    /// Something of a restore.
+    Restore(restore::Act),
     /// Take a member into the cluster.
     AddMember {
         /// Its id.

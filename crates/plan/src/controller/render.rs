@@ -1,5 +1,6 @@
 //! The objects of a ZitiController, as they should be, but for its workload.
 
+use super::backup::BACKUP_PORT;
 use super::config::{all_files, client_api, node_port};
 use super::{Facts, PORT, RootFacts};
 use crate::set::applied::{hash, stamp};
@@ -66,7 +67,7 @@ pub(super) fn services(object: &ZitiController) -> Vec<Service> {
         let member = names::controller_member(name_of(object), ordinal);
         // Members look for each other, and the operator for them, before they
         // are ready.
-        services.push(service(object, &member, of_member(&member), true));
+        services.push(member_service(object, &member));
         services.extend(exposing(object, &member, ordinal));
     }
     services.iter().map(stamp).collect()
@@ -96,6 +97,20 @@ fn service(
         }),
         ..Service::default()
     }
+}
+
+/// One member, with the port at which backups ask it.
+fn member_service(object: &ZitiController, member: &str) -> Service {
+    let mut service = service(object, member, of_member(member), true);
+    let backup = ServicePort {
+        name: Some("backup".to_owned()),
+        target_port: Some(IntOrString::Int(i32::from(BACKUP_PORT))),
+        ..port(BACKUP_PORT)
+    };
+    if let Some(spec) = &mut service.spec {
+        spec.ports.get_or_insert_default().push(backup);
+    }
+    service
 }
 
 fn port(port: u16) -> ServicePort {

@@ -3,7 +3,7 @@
 use super::cluster::{self, ELECTION, is_made, leaderless_for, led, quorum};
 use super::member::{Member, wished};
 use super::network::{POLICY, Policy};
-use super::{Cluster, Facts, Plan, Root, Step, issuer};
+use super::{Cluster, Facts, Plan, Root, Step, backup, issuer, restore};
 use crate::conditions::{self, Conditions, Truth, is_true};
 use crate::edge_router::Problem;
 use api::controller::{BootstrapPolicies, ControllerMember, Initialization};
@@ -22,6 +22,7 @@ pub(super) fn running(facts: &Facts, members: &[Member], steps: Vec<Step>) -> Pl
     let (mut status, mut conditions) = counted(facts, members);
     progress(facts, members, &steps, &mut conditions);
     readiness(facts, members, &mut conditions);
+    restore::tell(facts, &mut conditions);
     status.conditions = conditions.into_vec();
     let settled = steps.is_empty() && is_settled(facts, members);
     Plan {
@@ -133,6 +134,7 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditio
         status.root_expiry = Some(Time(root.life.until));
         status.root_key.get_or_insert_with(|| root.key.clone());
         status.trust_domain.clone_from(&root.trust_domain);
+        status.restored_from.clone_from(&root.restored_from);
     }
     let certificates = members.iter().filter(|member| member.wanted);
     let ends = certificates.filter_map(|member| {
@@ -177,6 +179,7 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditio
             });
         }
     }
+    backup::tell(facts, &mut status, &mut conditions);
     degraded(facts, members, &mut conditions);
     (status, conditions)
 }
@@ -355,6 +358,11 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
                 (Truth::False, reasons::QUORUM_LOST, message)
             }
         }
+        _ if restore::is_lost(facts) => (
+            Truth::False,
+            reasons::DATABASE_LOST,
+            restore::lost_message(facts),
+        ),
         _ if !is_made(facts) => {
             let first = names::controller_member(
                 facts.object.metadata.name.as_deref().unwrap_or_default(),

@@ -5,7 +5,7 @@
 //! a network that ends with them, and are let go.
 
 use super::render::name_of;
-use super::{Facts, Plan, Step, status};
+use super::{Facts, Plan, Step, backup, restore, status};
 use crate::set::extra::Kind;
 use api::names;
 use api::router::RetentionPolicy;
@@ -62,6 +62,8 @@ fn next(facts: &Facts, steps: &mut Vec<Step>) -> Option<&'static str> {
     if !facts.pods.is_empty() {
         return Some("its members stop");
     }
+    backup::remove(facts, steps);
+    restore::abandon(facts, steps);
     let going = |metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
         metadata.deletion_timestamp.is_some()
     };

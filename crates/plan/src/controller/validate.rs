@@ -3,7 +3,7 @@
 use super::cluster::{address, is_made};
 use super::config::{self, client_api, control_plane};
 use super::member::{members, ordinal_of};
-use super::{Admin, Facts, Root, web};
+use super::{Admin, Facts, Root, restore, web};
 use crate::edge_router::Problem;
 use crate::set::pod_options;
 use crate::version;
@@ -189,14 +189,24 @@ fn root(facts: &Facts) -> Option<Problem> {
     let secret = names::controller_root_secret(name);
     let status = object.status.as_ref();
     let known = status.and_then(|status| status.root_key.as_deref());
+    if restore::fetched_from(facts).is_some() {
+        return None;
+    }
+    let kept = facts.claims.iter();
+    let kept = kept
+        .filter(|claim| !restore::is_empty(facts, claim))
+        .count();
     let message = match (&facts.root, known) {
-        (Root::Absent, None) if !facts.claims.is_empty() => format!(
+        (Root::Absent, None) if kept > 0 => format!(
             "Secret {secret} with the root of the network's certificates is gone, and databases of that network are there: put it back from a backup, or delete the claims to begin a new network"
         ),
         (Root::Absent, None) => return None,
         (Root::Absent, Some(_)) if facts.issuer.is_some() => format!(
             "Secret {secret} with what the network is trusted by is gone: put it back with the ca.crt of ConfigMap {} (label it as it was, or not at all). Members run on until their certificates end",
             names::controller_trust(name)
+        ),
+        (Root::Absent, Some(_)) if kept == 0 && facts.pods.is_empty() => format!(
+            "Secret {secret} with the root of the network's certificates is gone, and so are its databases: set spec.restoreFrom to a backup, or delete this ZitiController and apply it again to begin a new network"
         ),
         (Root::Absent, Some(_)) => format!(
             "Secret {secret} with the root of the network's certificates is gone: put it back from a backup. Members run on until their certificates end, and no other root is made, since nobody who is enrolled would trust it"

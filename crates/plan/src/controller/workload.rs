@@ -4,6 +4,7 @@
 //! all share (`subPathExpr`); what it mounts that way it never sees change, so a
 //! change comes with a new pod. The sidecar is `ziti-agent controller`.
 
+use super::backup::BACKUP_PORT;
 use super::config::{CONFIG_FILE, DATA_DIR, PKI_DIR, files};
 use super::render::{labels, metadata, name_of, selector};
 use super::{Facts, PORT, web};
@@ -202,29 +203,30 @@ fn environment() -> Vec<EnvVar> {
     }]
 }
 
-fn controller(object: &ZitiController, image: &str) -> Container {
-    let file = |volume: &str, key: String, path: &str| VolumeMount {
+/// One file of those that all members share, or of those that have the member's
+/// name.
+fn file(volume: &str, key: String, path: &str) -> VolumeMount {
+    VolumeMount {
         name: volume.to_owned(),
         mount_path: path.to_owned(),
         sub_path_expr: Some(key),
         read_only: Some(true),
         ..VolumeMount::default()
-    };
-    let mut mounts = vec![
-        file("config", format!("{MEMBER}.yaml"), CONFIG_FILE),
-        file(
-            "pki",
-            files::CA.to_owned(),
-            &format!("{PKI_DIR}/{}", files::CA),
-        ),
-    ];
-    mounts.extend(files::OF_MEMBER.iter().map(|name| {
-        file(
-            "pki",
-            format!("{MEMBER}.{name}"),
-            &format!("{PKI_DIR}/{name}"),
-        )
-    }));
+    }
+}
+
+/// What the network is trusted by, and these files of the member's own.
+fn pki_files(own: &[&str]) -> Vec<VolumeMount> {
+    let own = own.iter().map(|name| (format!("{MEMBER}.{name}"), *name));
+    std::iter::once((files::CA.to_owned(), files::CA))
+        .chain(own)
+        .map(|(key, name)| file("pki", key, &format!("{PKI_DIR}/{name}")))
+        .collect()
+}
+
+fn controller(object: &ZitiController, image: &str) -> Container {
+    let mut mounts = vec![file("config", format!("{MEMBER}.yaml"), CONFIG_FILE)];
+    mounts.extend(pki_files(&files::OF_MEMBER));
     mounts.push(data());
     mounts.push(mount("tmp", "/tmp"));
     mounts.extend(web::mounts(object));
@@ -281,7 +283,26 @@ fn sidecar(image: &str) -> Container {
         SIDECAR_PORT.to_string(),
         "--drain-seconds".to_owned(),
         HANDOVER.to_string(),
+        // Whoever makes backups asks here; always, so that to begin with them
+        // restarts nobody.
+        "--backup-port".to_owned(),
+        BACKUP_PORT.to_string(),
+        "--certificate".to_owned(),
+        format!("{PKI_DIR}/{}", files::CERT),
+        "--key".to_owned(),
+        format!("{PKI_DIR}/{}", files::KEY),
+        "--trust".to_owned(),
+        format!("{PKI_DIR}/{}", files::CA),
     ];
+    let mut mounts = vec![
+        mount("tmp", CONTROLLER_TMP),
+        data(),
+        VolumeMount {
+            read_only: Some(true),
+            ..mount("bootstrap", BOOTSTRAP_DIR)
+        },
+    ];
+    mounts.extend(pki_files(&[files::CERT, files::KEY]));
     let hook = [AGENT, "drain", "--controller-tmp", CONTROLLER_TMP].map(str::to_owned);
     Container {
         name: SIDECAR_CONTAINER.to_owned(),
@@ -299,21 +320,23 @@ fn sidecar(image: &str) -> Container {
             }),
             ..Lifecycle::default()
         }),
-        ports: Some(vec![sidecar_port()]),
+        ports: Some(vec![sidecar_port(), backup_port()]),
         resources: Some(resources()),
         security_context: Some(restricted()),
         // It sees a leader and is connected to it: neither the port nor any of
         // Ziti's own answers tells that.
         readiness_probe: Some(probe(http("/ready"))),
-        volume_mounts: Some(vec![
-            mount("tmp", CONTROLLER_TMP),
-            data(),
-            VolumeMount {
-                read_only: Some(true),
-                ..mount("bootstrap", BOOTSTRAP_DIR)
-            },
-        ]),
+        volume_mounts: Some(mounts),
         ..Container::default()
+    }
+}
+
+fn backup_port() -> ContainerPort {
+    ContainerPort {
+        name: Some("backup".to_owned()),
+        container_port: i32::from(BACKUP_PORT),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
     }
 }
 
@@ -326,7 +349,7 @@ fn data() -> VolumeMount {
     }
 }
 
-fn claim(object: &ZitiController) -> PersistentVolumeClaim {
+pub(super) fn claim(object: &ZitiController) -> PersistentVolumeClaim {
     let storage = &object.spec.storage;
     let size = ("storage".to_owned(), Quantity(storage.size.clone()));
     PersistentVolumeClaim {

@@ -6,7 +6,8 @@ use crate::controller::cluster::led;
 use crate::controller::network::{Policies, Policy};
 use crate::controller::pki::{Leaf, spiffe};
 use crate::controller::{
-    Admin, Bootstrap, Cluster, Facts, OperatorToken, Peer, Plan, Root, RootFacts, Step, plan,
+    Admin, Bootstrap, Cluster, Facts, OperatorToken, Peer, Plan, Root, RootFacts, Step, backup,
+    plan, restore,
 };
 use crate::set::extra::Kind;
 use crate::set::member::replicas;
@@ -15,7 +16,7 @@ use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Stands for what only the world can give: a digest, an id, a key.
 const TO_COME: &str = "to-come";
@@ -92,10 +93,32 @@ fn carry_out(facts: &mut Facts<'_>, object: &mut ZitiController, step: &Step) {
         }
         Step::DeleteNetwork { .. } => facts.network = None,
         Step::ReleaseFinalizer => {}
+        Step::Backup(act) => for_backups(facts, act),
+        Step::Restore(restore::Act::CreateClaim(claim)) => put(&mut facts.claims, claim.as_ref()),
         secrets_or_network => {
             in_secrets(facts, secrets_or_network);
             on_the_network(facts, secrets_or_network);
         }
+    }
+}
+
+/// What backups have; what a restore fetches cannot be told before.
+fn for_backups(facts: &mut Facts<'_>, act: &backup::Act) {
+    let copies = &mut facts.copies;
+    match act {
+        backup::Act::Issue { trust_domain, life } => {
+            copies.certificate = Some(backup::ClientPki {
+                leaf: Some(Leaf {
+                    life: *life,
+                    names: BTreeSet::new(),
+                    uri: Some(backup::uri(trust_domain)),
+                }),
+                bundle_is_current: true,
+            });
+        }
+        backup::Act::Apply(job) => copies.cron_job = Some(job.as_ref().clone()),
+        backup::Act::Delete { .. } => copies.cron_job = None,
+        backup::Act::DeleteCertificate => copies.certificate = None,
     }
 }
 
@@ -109,6 +132,8 @@ fn in_secrets(facts: &mut Facts<'_>, step: &Step) {
                 made: false,
                 trust_domain: Some(trust_domain.clone()),
                 life: *life,
+                restoring: None,
+                restored_from: None,
             });
         }
         Step::RenewRoot { life } => {
@@ -145,7 +170,10 @@ fn in_secrets(facts: &mut Facts<'_>, step: &Step) {
                 digest: TO_COME.to_owned(),
             };
         }
-        Step::WriteBootstrap { initialize } => {
+        Step::WriteBootstrap {
+            initialize,
+            restore,
+        } => {
             let admin = match &facts.admin {
                 Admin::Ready { digest } => Some(digest.clone()),
                 _ => None,
@@ -153,6 +181,7 @@ fn in_secrets(facts: &mut Facts<'_>, step: &Step) {
             facts.bootstrap = Some(Bootstrap {
                 admin: admin.filter(|_| initialize.is_some()),
                 initialize: initialize.clone(),
+                restore: restore.clone(),
             });
         }
         Step::DeleteSecrets => {

@@ -126,6 +126,11 @@ impl World {
                 }
             }
             Action::LoseSecret(which) => self.lose(which),
+            Action::BackUp => self.back_up(),
+            Action::WishBackups(wished) => self.wish_backups(wished),
+            Action::WishRestore(wished) => self.wish_restore(wished),
+            Action::StoreAway(away) => self.store.is_away = away,
+            Action::LoseAll(restore) => self.lose_all(restore),
         }
     }
 

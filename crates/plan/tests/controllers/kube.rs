@@ -67,6 +67,7 @@ pub(crate) struct Process {
 pub(crate) struct Claim {
     uid: String,
     created: Timestamp,
+    marks: BTreeMap<String, String>,
     /// It ends when no pod mounts it.
     pub(crate) ending: bool,
     pub(crate) database: Option<Database>,
@@ -129,6 +130,7 @@ impl Kube {
             metadata: ObjectMeta {
                 name: Some(format!("data-{}", member(*ordinal))),
                 uid: Some(claim.uid.clone()),
+                annotations: Some(claim.marks.clone()),
                 creation_timestamp: Some(Time(claim.created)),
                 deletion_timestamp: claim.ending.then_some(Time(claim.created)),
                 ..ObjectMeta::default()
@@ -143,6 +145,12 @@ impl Kube {
             .iter()
             .map(|(ordinal, pod)| pod.object(*ordinal))
             .collect()
+    }
+}
+
+impl Claim {
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
     }
 }
 
@@ -201,6 +209,18 @@ impl Pod {
 }
 
 impl World {
+    /// An empty volume.
+    pub(crate) fn make_claim(&mut self, ordinal: i32, marks: BTreeMap<String, String>) {
+        let claim = Claim {
+            uid: self.kube.uid(),
+            created: self.now,
+            marks,
+            ending: false,
+            database: None,
+        };
+        self.kube.claims.insert(ordinal, claim);
+    }
+
     /// The StatefulSets' controller comes round once.
     pub(crate) fn run_workload(&mut self) {
         let now = self.now;
@@ -232,14 +252,7 @@ impl World {
                 continue;
             }
             if claim.is_none() {
-                let uid = self.kube.uid();
-                let claim = Claim {
-                    uid,
-                    created: now,
-                    ending: false,
-                    database: None,
-                };
-                self.kube.claims.insert(ordinal, claim);
+                self.make_claim(ordinal, BTreeMap::new());
             }
             let pod = Pod {
                 uid: self.kube.uid(),

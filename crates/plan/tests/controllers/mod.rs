@@ -7,6 +7,7 @@
 //! the first thing that is wrong and the log of what happened until then.
 
 mod act;
+mod copies;
 mod kube;
 mod operator;
 mod raft;
@@ -38,7 +39,9 @@ pub(crate) struct World {
     object: Option<ZitiController>,
     kube: Kube,
     secrets: Secrets,
-    /// The root as it was backed up.
+    /// Backups and restores.
+    store: copies::Store,
+    /// The root as a person has it.
     backup: Option<plan::controller::RootFacts>,
     network: Option<ZitiNetwork>,
     /// Serial of the operator's identity that the ZitiNetwork works with.
@@ -104,6 +107,7 @@ impl World {
             object: None,
             kube: Kube::default(),
             secrets: Secrets::default(),
+            store: copies::Store::default(),
             backup: None,
             network: None,
             enrolled: None,
@@ -177,6 +181,7 @@ impl World {
         self.advance(2);
         self.run_workload();
         self.run_kubelets();
+        self.run_jobs();
         self.run_cluster();
         self.run_sidecars();
         self.run_network();

@@ -11,7 +11,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use plan::conditions::{find, is_true};
 use plan::controller::cluster::quorum;
-use plan::controller::{Facts, FailedJoin, Plan, Step, after_failure, plan};
+use plan::controller::{Facts, FailedJoin, Plan, Step, after_failure, backup, plan, restore};
 use plan::edge_router::Problem;
 use plan::set::member::replicas;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,7 @@ impl World {
             joins: self.joins.clone(),
             operator: self.secrets.operator.clone(),
             network: self.network.clone(),
+            copies: self.copies(),
             users: self.users,
             now: self.operators_clock(),
         }
@@ -212,7 +213,12 @@ impl World {
                     .is_some_and(|object| object.metadata.deletion_timestamp.is_some());
                 let by_wish =
                     ends && self.spec.storage.when_deleted == api::router::RetentionPolicy::Delete;
-                (!by_wish && (wanted(name) || voters.contains(name)))
+                // What a restore that ends has made, and nobody has used.
+                let claim = self.kube.claims.get(&ordinal(name));
+                let unused = ends
+                    && self.secrets.root.is_none()
+                    && claim.is_some_and(|claim| claim.database.is_none());
+                (!by_wish && !unused && (wanted(name) || voters.contains(name)))
                     .then(|| format!("the volume of {name} is deleted"))
             }
             Step::MakeRoot { .. } => (self.secrets.root.is_some()
@@ -301,11 +307,18 @@ impl World {
             Step::MarkMade => {
                 if let Some(root) = &mut self.secrets.root {
                     root.made = true;
+                    root.restoring = None;
                 }
             }
-            Step::WriteBootstrap { initialize } => {
-                self.secrets.write_bootstrap(initialize.as_deref());
+            Step::WriteBootstrap {
+                initialize,
+                restore,
+            } => {
+                self.secrets
+                    .write_bootstrap(initialize.as_deref(), restore.clone());
             }
+            Step::Backup(act) => self.apply_backup(act),
+            Step::Restore(act) => self.apply_restore(act),
             Step::AddMember { member, address } => self.tries_to_join(member, address)?,
             Step::RemoveMember { member } => return self.remove_member(member),
             Step::TransferLeadership { to } => return self.transfer(to),
@@ -403,6 +416,9 @@ pub(crate) fn short(step: &Step) -> String {
             });
             format!("Issue {:?}", issues.collect::<Vec<_>>())
         }
+        Step::Backup(backup::Act::Apply(_)) => "ApplyCronJob".to_owned(),
+        Step::Restore(restore::Act::CreateClaim(_)) => "CreateClaim".to_owned(),
+        Step::Restore(restore::Act::CreateJob(job)) => format!("CreateJob {}", job.name_any()),
         step => format!("{step:?}"),
     }
 }

@@ -392,8 +392,16 @@ impl World {
                             .is_some_and(|address| self.answers(*other, &name, address))
                     })
             });
-            if runs && appointed && !company && self.database(one).is_none() {
-                self.initialize(one);
+            let order = self.secrets.bootstrap.as_ref();
+            let order = order.and_then(|orders| orders.restore.clone());
+            match order {
+                Some(order) if runs && appointed && !company => {
+                    self.take_database(one, &order.id);
+                }
+                None if runs && appointed && !company && self.database(one).is_none() => {
+                    self.initialize(one);
+                }
+                _ => {}
             }
             let follows = self
                 .leader
@@ -418,7 +426,12 @@ impl World {
             .claims
             .values()
             .any(|claim| claim.database.is_some());
-        if known || others || self.secrets.is_made() {
+        let restores = self
+            .secrets
+            .root
+            .as_ref()
+            .is_some_and(|root| root.restored_from.is_some());
+        if known || others || restores || self.secrets.is_made() {
             self.broken
                 .get_or_insert_with(|| format!("{} makes a second network", member(one)));
         }

@@ -64,6 +64,14 @@ pub(crate) enum Action {
     DeleteWorkload,
     LoseStatus,
     LoseSecret(Secret),
+    /// A backup is made, if somebody leads.
+    BackUp,
+    WishBackups(bool),
+    WishRestore(bool),
+    /// Where backups are cannot be reached.
+    StoreAway(bool),
+    /// All that there is of the network but its backup.
+    LoseAll(bool),
 }
 
 /// A world, and what happens in it.
@@ -115,6 +123,9 @@ fn action() -> impl Strategy<Value = Action> {
         2 => Just(Action::Delete),
         1 => any::<bool>().prop_map(Action::KeepVolumes),
         2 => size.prop_map(Action::Recreate),
+        3 => Just(Action::BackUp),
+        1 => any::<bool>().prop_map(Action::WishBackups),
+        2 => any::<bool>().prop_map(Action::WishRestore),
     ];
     let accidents = prop_oneof![
         6 => member.clone().prop_map(Action::Kill),
@@ -126,6 +137,8 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::DeleteWorkload),
         1 => Just(Action::LoseStatus),
         1 => secret.prop_map(Action::LoseSecret),
+        1 => any::<bool>().prop_map(Action::LoseAll),
+        1 => any::<bool>().prop_map(Action::StoreAway),
     ];
     prop_oneof![9 => life, 4 => wishes, 3 => accidents]
 }

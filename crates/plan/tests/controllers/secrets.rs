@@ -3,6 +3,7 @@
 use super::World;
 use k8s_openapi::jiff::Timestamp;
 use plan::controller::pki::{Issue, Leaf, Life, MemberPki, spiffe};
+use plan::controller::restore::Order;
 use plan::controller::{Admin, Bootstrap, OperatorToken, Root, RootFacts};
 use std::collections::BTreeMap;
 
@@ -66,6 +67,8 @@ impl Secrets {
             bundle: format!("root {} of {}", self.roots, life.from),
             key: format!("key {}", self.roots),
             made: false,
+            restoring: None,
+            restored_from: None,
             trust_domain: Some(trust_domain.to_owned()),
             life,
         });
@@ -95,10 +98,11 @@ impl Secrets {
         }
     }
 
-    pub(crate) fn write_bootstrap(&mut self, initialize: Option<&str>) {
+    pub(crate) fn write_bootstrap(&mut self, initialize: Option<&str>, restore: Option<Order>) {
         let told = initialize.filter(|_| self.admin);
         self.bootstrap = Some(Bootstrap {
             initialize: told.map(str::to_owned),
+            restore,
             admin: told.map(|_| ADMIN.to_owned()),
         });
     }

@@ -6,8 +6,8 @@ use super::act::{IMAGES, advertised};
 use super::kube::{Process, member};
 use super::raft::ordinal;
 use super::script::Action;
-use api::reasons::types;
-use plan::conditions::is_true;
+use api::reasons::{self, types};
+use plan::conditions::{find, is_true};
 use plan::controller::config::control_plane;
 use plan::set::member::{is_observed, replicas};
 use std::collections::BTreeSet;
@@ -35,13 +35,27 @@ impl World {
             self.note("a person puts the root back");
             self.secrets.root = Some(root);
         }
+        self.store.is_away = false;
         self.mend_nodes();
         for round in 0..MOST_ROUNDS {
+            if !self.can_restore() {
+                // Whoever reads that there is no such backup begins anew.
+                self.wish_restore(false);
+            }
             if round % PATIENCE == PATIENCE - 1 {
                 self.people_mend();
             }
-            if self.is_lost() {
-                return self.stays_lost();
+            if self.is_lost()
+                && self
+                    .object
+                    .as_ref()
+                    .is_some_and(|object| object.spec.restore_from.is_none() || !self.can_restore())
+            {
+                if !self.can_restore() {
+                    return self.stays_lost();
+                }
+                self.note("a person restores the network");
+                self.wish_restore(true);
             }
             self.flow();
             self.advance(3);
@@ -136,11 +150,22 @@ impl World {
             self.flow();
             self.advance(10);
         }
-        let ready = self
+        let status = self
             .object
             .as_ref()
-            .and_then(|object| object.status.as_ref())
-            .is_some_and(|status| is_true(&status.conditions, types::READY));
+            .and_then(|object| object.status.clone());
+        let conditions = status.unwrap_or_default().conditions;
+        let ready = is_true(&conditions, types::READY);
+        let mut members = self.kube.claims.keys();
+        let asked = members.all(|one| {
+            let stays = self.kube.pods.get(one).is_some_and(super::kube::Pod::stays);
+            stays && self.process(*one).is_some()
+        });
+        let reason = find(&conditions, types::READY).map(|ready| ready.reason.clone());
+        self.must(
+            !asked || reason.as_deref() == Some(reasons::DATABASE_LOST),
+            || format!("a lost network is said to be {reason:?}"),
+        );
         self.must(self.networks == networks, || {
             "a lost network is made again".to_owned()
         });
@@ -221,6 +246,9 @@ impl World {
         let failing = status.is_some_and(|status| is_true(&status.conditions, types::DEGRADED));
         if !ready || changing || failing {
             return Some("the conditions say otherwise".to_owned());
+        }
+        if !self.restore_is_over() {
+            return Some("a restore is not over".to_owned());
         }
         let steps = self.plan()?.steps;
         let steps: Vec<String> = steps.iter().map(super::operator::short).collect();

@@ -170,6 +170,11 @@ impl Cluster {
         kubernetes::client(&self.kubeconfig()).await
     }
 
+    /// The host's address, as pods reach it.
+    pub fn host_address(&self) -> std::net::Ipv4Addr {
+        self.layout.host_link_address()
+    }
+
     /// The directory of its state and logs.
     pub fn dir(&self) -> &Path {
         &self.layout.dir
