@@ -32,6 +32,10 @@ pub const ANNOTATION_CONFIRM_NETWORK: &str = "openziti.io/confirm-network";
 /// network is to be registered anew. Value: the id that vanished.
 pub const ANNOTATION_CONFIRM_MISSING: &str = "openziti.io/confirm-missing";
 
+/// Annotation by which a person confirms that another cluster behind a
+/// `ZitiCluster` is the right one. Value: the identity that it reports now.
+pub const ANNOTATION_CONFIRM_CLUSTER: &str = "openziti.io/confirm-cluster";
+
 /// Finalizer of the `ZitiRouter` controller on its own kind.
 pub const FINALIZER_ROUTER: &str = "openziti.io/zitirouter";
 /// Finalizer of the `EdgeRouter` controller on its own kind.
@@ -44,6 +48,11 @@ pub const FINALIZER_NETWORK: &str = "openziti.io/zitinetwork";
 /// Finalizer of the `ZitiController` controller on its own kind.
 pub const FINALIZER_CONTROLLER: &str = "openziti.io/ziticontroller";
 
+/// Finalizer on a `ZitiCluster` while something is deployed there.
+pub const FINALIZER_CLUSTER: &str = "openziti.io/ziticluster";
+
+/// Field manager of the `ZitiCluster` controller.
+pub const FIELD_MANAGER_CLUSTER: &str = "ziti-operator-ziticluster";
 /// Field manager of the `ZitiController` controller.
 pub const FIELD_MANAGER_CONTROLLER: &str = "ziti-operator-ziticontroller";
 /// Field manager of the `ZitiNetwork` controller.
