@@ -48,6 +48,10 @@ pub const FINALIZER_NETWORK: &str = "openziti.io/zitinetwork";
 /// Finalizer of the `ZitiController` controller on its own kind.
 pub const FINALIZER_CONTROLLER: &str = "openziti.io/ziticontroller";
 
+/// Annotation on a ServiceAccount: the audience for which its tokens may be sent
+/// to another cluster, by a `ZitiCluster` that names it.
+pub const ANNOTATION_CLUSTER_AUDIENCE: &str = "openziti.io/cluster-audience";
+
 /// Finalizer on a `ZitiCluster` while something is deployed there.
 pub const FINALIZER_CLUSTER: &str = "openziti.io/ziticluster";
 

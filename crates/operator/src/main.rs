@@ -31,6 +31,7 @@ mod run;
 mod set;
 mod stream;
 mod watches;
+mod ziti_cluster;
 
 use anyhow::Result;
 use clap::Parser;

@@ -354,10 +354,7 @@ mod tests {
     fn it_is_held_while_it_is_used() {
         let mut object = cluster();
         object.metadata.finalizers = None;
-        assert_eq!(
-            decide(&object, Ok(answer()), 1).steps,
-            [Step::AddFinalizer]
-        );
+        assert_eq!(decide(&object, Ok(answer()), 1).steps, [Step::AddFinalizer]);
         let mut object = cluster();
         object.metadata.deletion_timestamp = Some(Time(at(5)));
         assert_eq!(decide(&object, away(), 6).steps, [Step::ReleaseFinalizer]);
