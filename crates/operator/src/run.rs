@@ -29,7 +29,7 @@ use tracing_subscriber::EnvFilter;
 /// Run until a signal, or until the Lease is lost.
 pub(crate) fn run(args: RunArgs) -> Result<()> {
     let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info,kube_runtime=warn,kube_client=error"));
+        .unwrap_or_else(|_| EnvFilter::new("info,kube_runtime=warn,kube_client=off"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Colours are for people, not for what collects logs.

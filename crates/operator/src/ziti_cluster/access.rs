@@ -126,16 +126,18 @@ pub(crate) fn told(act: &str, error: &kube::Error) -> Problem {
 fn is_about_trust(error: &kube::Error) -> bool {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(error) = next {
-        // An error of input and output shows what it wraps, but not as its source.
-        let wrapped = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref);
-        let wrapped = wrapped.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        let found = error.downcast_ref::<rustls::Error>().or(wrapped);
-        if matches!(found, Some(rustls::Error::InvalidCertificate(_))) {
+        if matches!(
+            error.downcast_ref(),
+            Some(rustls::Error::InvalidCertificate(_))
+        ) {
             return true;
         }
-        next = error.source();
+        // An error of input and output has what it wraps in it, and not as its source.
+        let wrapped = error.downcast_ref::<std::io::Error>();
+        next = match wrapped.and_then(std::io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
     }
     false
 }

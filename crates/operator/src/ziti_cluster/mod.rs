@@ -6,6 +6,7 @@
 //! own, and each object backs off by itself.
 
 mod access;
+pub(crate) mod command;
 mod credential;
 mod kubeconfig;
 mod links;

@@ -1,9 +1,10 @@
 //! Decides for a `ZitiCluster`: whether the other cluster may be worked in, and
-//! what to say of it. [`rights`] is what is needed there.
+//! what to say of it. [`rights`] is what is needed there, [`grant`] how it is given.
 //!
 //! Whoever deploys there asks [`Plan::verdict`]; where that is a problem, what runs
 //! there is left alone.
 
+pub mod grant;
 pub mod rights;
 
 use crate::conditions::{Conditions, Truth};
