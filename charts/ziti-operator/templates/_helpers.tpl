@@ -52,7 +52,10 @@ ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
   resources: [zitinetworks, edgerouters]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [openziti.io]
-  resources: [zitinetworks/status, zitirouters/status, edgerouters/status, ziticontrollers/status]
+  resources: [ziticlusters]
+  verbs: [list, watch, patch]
+- apiGroups: [openziti.io]
+  resources: [zitinetworks/status, zitirouters/status, edgerouters/status, ziticontrollers/status, ziticlusters/status]
   verbs: [patch]
 - apiGroups: [openziti.io]
   resources: [zitinetworks/finalizers, zitirouters/finalizers, edgerouters/finalizers, ziticontrollers/finalizers]
@@ -96,4 +99,12 @@ ours names them, which RBAC cannot say: whoever wants less sets watchNamespaces.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [list, create, patch]
+{{- if .Values.rbac.serviceAccountTokens }}
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [serviceaccounts/token]
+  verbs: [create]
+{{- end }}
 {{- end -}}

@@ -1,5 +1,5 @@
 //! The kinds of the Ziti operator: `ZitiNetwork`, `EdgeRouter`, `ZitiRouter`,
-//! `ZitiController`.
+//! `ZitiController`, `ZitiCluster`.
 //!
 //! What lives here: the types that a user writes and reads, the rules that the
 //! API server checks on them, and the words (condition types, reasons, labels,
@@ -16,12 +16,13 @@ pub mod names;
 pub mod reasons;
 pub mod router;
 pub mod schema;
+pub mod ziti_cluster;
 pub mod ziti_network;
 
 pub use controller::{ZitiController, ZitiControllerSpec, ZitiControllerStatus};
 pub use edge_router::{EdgeRouter, EdgeRouterSpec, EdgeRouterStatus};
 pub use router::{ZitiRouter, ZitiRouterSpec, ZitiRouterStatus};
-
+pub use ziti_cluster::{ZitiCluster, ZitiClusterSpec, ZitiClusterStatus};
 pub use ziti_network::{ZitiNetwork, ZitiNetworkSpec, ZitiNetworkStatus};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -44,6 +45,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         EdgeRouter::crd(),
         ZitiRouter::crd(),
         ZitiController::crd(),
+        ZitiCluster::crd(),
     ]
 }
 

@@ -38,6 +38,10 @@ pub const ANNOTATION_CONFIRM_NETWORK: &str = "openziti.io/confirm-network";
 /// network is to be registered anew. Value: the id that vanished.
 pub const ANNOTATION_CONFIRM_MISSING: &str = "openziti.io/confirm-missing";
 
+/// Annotation by which a person confirms that another cluster behind a
+/// `ZitiCluster` is the right one. Value: the identity that it reports now.
+pub const ANNOTATION_CONFIRM_CLUSTER: &str = "openziti.io/confirm-cluster";
+
 /// Finalizer of the `ZitiRouter` controller on its own kind.
 pub const FINALIZER_ROUTER: &str = "openziti.io/zitirouter";
 /// Finalizer of the `EdgeRouter` controller on its own kind.
@@ -50,6 +54,15 @@ pub const FINALIZER_NETWORK: &str = "openziti.io/zitinetwork";
 /// Finalizer of the `ZitiController` controller on its own kind.
 pub const FINALIZER_CONTROLLER: &str = "openziti.io/ziticontroller";
 
+/// Annotation on a ServiceAccount: the audience for which its tokens may be sent
+/// to another cluster, by a `ZitiCluster` that names it.
+pub const ANNOTATION_CLUSTER_AUDIENCE: &str = "openziti.io/cluster-audience";
+
+/// Finalizer on a `ZitiCluster` while something is deployed there.
+pub const FINALIZER_CLUSTER: &str = "openziti.io/ziticluster";
+
+/// Field manager of the `ZitiCluster` controller.
+pub const FIELD_MANAGER_CLUSTER: &str = "ziti-operator-ziticluster";
 /// Field manager of the `ZitiController` controller.
 pub const FIELD_MANAGER_CONTROLLER: &str = "ziti-operator-ziticontroller";
 /// Field manager of the `ZitiNetwork` controller.

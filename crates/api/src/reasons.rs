@@ -267,6 +267,21 @@ pub const OF_JOBS: [&str; 11] = [
     INTERRUPTED,
 ];
 
+// ZitiCluster.
+
+/// The cluster's API does not answer.
+pub const CLUSTER_UNREACHABLE: &str = "ClusterUnreachable";
+/// The certificate of the cluster's API does not verify against the trust given.
+pub const CLUSTER_NOT_TRUSTED: &str = "ClusterNotTrusted";
+/// Another cluster, or another namespace, answers than the one known.
+pub const CLUSTER_CHANGED: &str = "ClusterChanged";
+/// The credential may not do everything that is needed there.
+pub const PERMISSIONS_MISSING: &str = "PermissionsMissing";
+/// The kubeconfig would run a program, read files, or verify nothing.
+pub const CREDENTIAL_REFUSED: &str = "CredentialRefused";
+/// The namespace does not exist there.
+pub const NAMESPACE_MISSING: &str = "NamespaceMissing";
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

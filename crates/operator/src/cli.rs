@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Convert(crate::convert::ConvertArgs),
     /// Print the steps that take over a router which the Helm chart deployed.
     Adopt(crate::adopt::AdoptArgs),
+    /// Print what another cluster has to apply, so that routers can be deployed there.
+    ClusterCredential(crate::ziti_cluster::command::CredentialArgs),
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,8 @@ use crate::events::Events;
 use crate::leader::Leadership;
 use crate::networks::Networks;
 use crate::problem::{self, Error};
-use api::{EdgeRouter, ZitiNetwork, ZitiRouter};
+use crate::ziti_cluster::Links;
+use api::{EdgeRouter, ZitiCluster, ZitiNetwork, ZitiRouter};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
@@ -22,6 +23,7 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) networks: Networks,
     pub(crate) controllers: Clients,
+    pub(crate) clusters: Links,
     pub(crate) events: Events,
     pub(crate) leadership: Leadership,
     pub(crate) stores: Stores,
@@ -38,6 +40,7 @@ pub(crate) struct Stores {
     pub(crate) networks: Store<ZitiNetwork>,
     pub(crate) edge_routers: Store<EdgeRouter>,
     pub(crate) routers: Store<ZitiRouter>,
+    pub(crate) clusters: Store<ZitiCluster>,
 }
 
 /// How long to wait after failures, for each object by itself.

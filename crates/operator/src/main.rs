@@ -31,6 +31,7 @@ mod run;
 mod set;
 mod stream;
 mod watches;
+mod ziti_cluster;
 
 use anyhow::Result;
 use clap::Parser;
@@ -65,6 +66,7 @@ fn carry_out(command: cli::Command) -> Result<ExitCode> {
         cli::Command::Crds => cli::print_crds()?,
         cli::Command::Adopt(args) => adopt::run(&args)?,
         cli::Command::Convert(args) => convert::run(&args)?,
+        cli::Command::ClusterCredential(args) => ziti_cluster::command::run(&args)?,
         cli::Command::Plan(args) => return preview::run(&args),
     }
     Ok(ExitCode::SUCCESS)

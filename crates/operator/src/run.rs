@@ -7,9 +7,10 @@ use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::leader::{Candidate, Leadership};
 use crate::networks::{Networks, Wakers};
+use crate::ziti_cluster::{self, Links};
 use crate::{cluster_dns, edge_router, network, set};
 use anyhow::{Context as _, Result};
-use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter};
+use api::{EdgeRouter, ZitiCluster, ZitiController, ZitiNetwork, ZitiRouter};
 use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::jiff::Timestamp;
@@ -28,7 +29,7 @@ use tracing_subscriber::EnvFilter;
 /// Run until a signal, or until the Lease is lost.
 pub(crate) fn run(args: RunArgs) -> Result<()> {
     let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new("info,kube_runtime=warn,kube_client=error"));
+        .unwrap_or_else(|_| EnvFilter::new("info,kube_runtime=warn,kube_client=off"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Colours are for people, not for what collects logs.
@@ -205,17 +206,21 @@ impl Scope {
             .with_config(config.clone());
         let ziti_controllers =
             Controller::new(self.api::<ZitiController>(), watcher::Config::default())
-                .with_config(config);
+                .with_config(config.clone());
+        let clusters = Controller::new(self.api::<ZitiCluster>(), watcher::Config::default())
+            .with_config(config);
         let stores = Stores {
             networks: network_controller.store(),
             edge_routers: edge_router_controller.store(),
             routers: set_controller.store(),
+            clusters: clusters.store(),
         };
         let context = Arc::new(Context {
             client: self.client.clone(),
             settings,
             networks,
             controllers: Clients::default(),
+            clusters: Links::default(),
             started: Timestamp::now(),
             events,
             leadership,
@@ -269,6 +274,15 @@ impl Scope {
                     .run(
                         controller::reconcile,
                         |object, error, context| controller::failed(&object, error, &context),
+                        context.clone()
+                    )
+            ),
+            drain(
+                self.cluster_watches(clusters, &context)
+                    .graceful_shutdown_on(stopped())
+                    .run(
+                        ziti_cluster::reconcile,
+                        |object, error, context| ziti_cluster::failed(&object, error, &context),
                         context.clone()
                     )
             ),

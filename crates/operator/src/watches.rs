@@ -6,7 +6,7 @@ use crate::nodes;
 use crate::run::Scope;
 use api::edge_router::Enrollment;
 use api::router::Topology;
-use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, names};
+use api::{EdgeRouter, ZitiCluster, ZitiController, ZitiNetwork, ZitiRouter, names};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -49,6 +49,48 @@ impl Scope {
                 self.api::<PartialObjectMeta<ConfigMap>>(),
                 watcher::Config::default(),
                 move |map| named(&maps.stores.networks, &map, names_source),
+            )
+    }
+
+    /// What a ZitiCluster names: Secrets and ConfigMaps, as metadata only.
+    pub(crate) fn cluster_watches(
+        &self,
+        controller: Controller<ZitiCluster>,
+        context: &Arc<Context>,
+    ) -> Controller<ZitiCluster> {
+        let (secrets, maps) = (context.clone(), context.clone());
+        controller
+            .watches(
+                self.api::<PartialObjectMeta<Secret>>(),
+                watcher::Config::default(),
+                move |secret| {
+                    named(
+                        &secrets.stores.clusters,
+                        &secret,
+                        |cluster: &ZitiCluster, name| {
+                            use api::ziti_cluster::ClusterCredential;
+                            match &cluster.spec.credential {
+                                ClusterCredential::Kubeconfig(reference) => reference.name == name,
+                                ClusterCredential::Token(reference) => reference.name == name,
+                                ClusterCredential::ServiceAccount(_) => false,
+                            }
+                        },
+                    )
+                },
+            )
+            .watches(
+                self.api::<PartialObjectMeta<ConfigMap>>(),
+                watcher::Config::default(),
+                move |map| {
+                    named(
+                        &maps.stores.clusters,
+                        &map,
+                        |cluster: &ZitiCluster, name| {
+                            let authority = cluster.spec.certificate_authority.as_ref();
+                            authority.is_some_and(|reference| reference.name == name)
+                        },
+                    )
+                },
             )
     }
 

@@ -68,7 +68,7 @@ fn reasoned(reasons: Reasons) -> BTreeSet<String> {
 /// In the namespaces that it serves.
 const OPERATOR: Reasons = &[
     (
-        "zitinetworks zitirouters edgerouters ziticontrollers",
+        "zitinetworks zitirouters edgerouters ziticontrollers ziticlusters",
         "list watch",
         "they are its work",
     ),
@@ -88,7 +88,7 @@ const OPERATOR: Reasons = &[
         "what has the name of a member is looked at before it is claimed",
     ),
     (
-        "zitinetworks zitirouters edgerouters ziticontrollers",
+        "zitinetworks zitirouters edgerouters ziticontrollers ziticlusters",
         "patch",
         "finalizers",
     ),
@@ -99,7 +99,7 @@ const OPERATOR: Reasons = &[
     ),
     ("edgerouters", "create delete", "one for each member"),
     (
-        "zitinetworks/status zitirouters/status edgerouters/status ziticontrollers/status",
+        "zitinetworks/status zitirouters/status edgerouters/status ziticontrollers/status ziticlusters/status",
         "patch",
         "status",
     ),
@@ -178,6 +178,20 @@ const OPERATOR: Reasons = &[
     ),
 ];
 
+/// More in the namespaces that it serves, where the chart is told so.
+const SERVICE_ACCOUNTS: Reasons = &[
+    (
+        "serviceaccounts",
+        "get",
+        "whether its tokens may be sent to another cluster",
+    ),
+    (
+        "serviceaccounts/token",
+        "create",
+        "the credential of a ZitiCluster",
+    ),
+];
+
 const LEADER: Reasons = &[
     ("leases", "create", "the first to come"),
     ("leases", "get update", "take, renew, release"),
@@ -234,6 +248,11 @@ fn the_chart_gives_each_right_that_has_a_reason_and_no_other() {
     assert_eq!(objects.iter().find(of_cluster), None);
     let role = named(&objects, "Role", "ops-zop-ziti-operator");
     assert_eq!(rights(role), reasoned(OPERATOR));
+
+    let objects = rendered("zop", &["rbac.serviceAccountTokens=true"]);
+    let role = named(&objects, "ClusterRole", "ops-zop-ziti-operator");
+    let more = &reasoned(OPERATOR) | &reasoned(SERVICE_ACCOUNTS);
+    assert_eq!(rights(role), more);
 }
 
 /// A Lease of one name would let one of two releases wait for ever.

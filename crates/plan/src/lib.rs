@@ -10,6 +10,7 @@
 //! - [`edge_router`] decides for one `EdgeRouter`, from what the network says;
 //! - [`set`] decides for a `ZitiRouter`, from what the cluster says;
 //! - [`controller`] decides for a `ZitiController`, from what cluster and network say;
+//! - [`ziti_cluster`] decides for a `ZitiCluster`, from what that cluster says;
 //! - [`foresight`] tells what will follow, for whoever asks before it is done.
 //!
 //! A failed read is a value (for example [`edge_router::NetworkFacts::Unusable`]),
@@ -24,6 +25,7 @@ pub mod network;
 pub mod set;
 pub mod token;
 mod version;
+pub mod ziti_cluster;
 
 use api::router::ClusterDns;
 

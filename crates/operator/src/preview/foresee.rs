@@ -90,6 +90,7 @@ impl Look {
             networks,
             leadership: Leadership::alone(),
             controllers: Clients::default(),
+            clusters: crate::ziti_cluster::Links::default(),
             // Whoever asks once has seen nothing for long.
             started: Timestamp::now(),
             backoff: Backoff::default(),
@@ -97,6 +98,8 @@ impl Look {
                 networks: stored(&client, namespaces).await?,
                 edge_routers: stored(&client, namespaces).await?,
                 routers: stored(&client, namespaces).await?,
+                // No other cluster is planned for.
+                clusters: kube::runtime::reflector::store().0,
             },
             client,
         };

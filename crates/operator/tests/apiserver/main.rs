@@ -14,6 +14,7 @@
 mod bad_network;
 mod bad_set;
 mod bad_tokens;
+mod clusters;
 mod convert;
 mod credentials;
 mod drift;
