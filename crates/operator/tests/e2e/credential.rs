@@ -17,7 +17,8 @@ const CHANGED: &str = "a-password-of-somebodys-own";
 
 /// Changes the administrator's password in Ziti, as a person does.
 async fn change_password(stage: &Stage) -> Result<()> {
-    let ziti = Network::through(stage, MEMBER).await?.management;
+    let network = Network::through(stage, MEMBER).await?;
+    let ziti = &network.management;
     let admin = ziti.default_admin_id().await?;
     let admin = admin.context("the network has no administrator")?;
     let ways = ziti.authenticators(&admin).await?;

@@ -117,7 +117,7 @@ async fn set_and_play(
             turn: Mutex::new(turn),
         };
         stage.make_namespace().await?;
-        guarded(act(&stage)).await?;
+        guarded(Box::pin(act(&stage))).await?;
         stage.no_false_alarm().await
     })
     .await;
@@ -146,7 +146,7 @@ pub(crate) fn play_in_place(namespace: &str, act: impl AsyncFnOnce(&Stage) -> Re
                 turn: Mutex::new(Some(turn)),
             };
             Box::pin(stage.remove_routers()).await?;
-            guarded(act(&stage)).await?;
+            guarded(Box::pin(act(&stage))).await?;
             stage.no_false_alarm().await?;
             Box::pin(stage.remove_routers()).await
         })
@@ -167,7 +167,8 @@ fn run(test: impl Future<Output = Result<()>>) {
     }
 }
 
-/// Makes an error of a panic, so that what follows a failure happens for both.
+/// Makes an error of a panic, so that what follows a failure happens for both. Tests are boxed before they come
+/// here: what moves a future keeps copies of it on the stack of its thread, which is small.
 async fn guarded(test: impl Future<Output = Result<()>>) -> Result<()> {
     match AssertUnwindSafe(test).catch_unwind().await {
         Ok(outcome) => outcome,

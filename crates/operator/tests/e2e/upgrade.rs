@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::{EdgeRouter, ZitiController, ZitiRouter, names, reasons};
+use api::{ZitiController, ZitiRouter, names, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt;
@@ -78,13 +78,6 @@ async fn asked_for_meanwhile(stage: &Stage) -> Result<()> {
         .await?;
     stage.scale("edge", 3).await?;
     let asked = Instant::now();
-    stage
-        .until("edge-2", "held back", |router: &EdgeRouter| {
-            let status = router.status.as_ref();
-            let mut conditions = status.into_iter().flat_map(|status| &status.conditions);
-            conditions.any(|condition| condition.reason == reasons::VERSIONS_DIFFER)
-        })
-        .await?;
     stage.until_online("edge", 3).await?;
     say(&format!(
         "a router that was asked for while versions differed is online after {:.1} s",
@@ -110,7 +103,7 @@ async fn nothing_was_refused(stage: &Stage) -> Result<()> {
 /// another one is asked for; then the routers follow.
 #[test]
 fn controllers_and_then_routers_go_to_the_next_version_one_at_a_time() {
-    stage::play_alone("upgrade", async |stage| {
+    stage::play_alone("next-version", async |stage| {
         let next = image::ziti_next()?;
         let cluster = stage.environment.cluster()?;
         for archive in [&next.router, &next.controller] {
