@@ -202,14 +202,15 @@ const NODES: Reasons = &[("nodes", "list watch", "topology PerNode")];
 /// For a person, see docs/cli.md.
 const PLAN: Reasons = &[
     (
-        "zitinetworks edgerouters zitirouters statefulsets poddisruptionbudgets ingresses \
-         networkpolicies tlsroutes services configmaps secrets pods persistentvolumeclaims nodes",
+        "zitinetworks edgerouters zitirouters ziticontrollers statefulsets cronjobs jobs certificates \
+         poddisruptionbudgets ingresses networkpolicies tlsroutes services configmaps secrets pods \
+         persistentvolumeclaims nodes",
         "get list",
         "what the controllers read",
     ),
     ("events", "list", "why Kubernetes refuses pods"),
     (
-        "zitinetworks edgerouters zitirouters",
+        "zitinetworks edgerouters zitirouters ziticontrollers",
         "create update",
         "the dry run of a file",
     ),
