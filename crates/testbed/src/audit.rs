@@ -1,5 +1,6 @@
 //! The API server's audit log, as tests count writes with it. Only writes are in it, at metadata
-//! level (no bodies), and a request is in the log before it is answered.
+//! level (no bodies), and a request is in the log before it is answered. It is read while the API
+//! server writes: an unfinished last line is of a request that is not answered yet.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -35,9 +36,11 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// The log from its present end on.
+    /// The log from its present end on: that of its last finished line.
     pub fn from_now(path: &Path) -> Self {
-        let from = std::fs::metadata(path).map_or(0, |data| data.len());
+        let text = std::fs::read(path).unwrap_or_default();
+        let finished = text.iter().rposition(|byte| *byte == b'\n');
+        let from = finished.map_or(0, |end| end as u64 + 1);
         Self {
             path: path.to_path_buf(),
             from,
@@ -56,24 +59,7 @@ impl AuditLog {
         let mut text = String::new();
         file.read_to_string(&mut text)
             .with_context(|| format!("reading {shown}"))?;
-        let mut writes = Vec::new();
-        for line in text.lines() {
-            let event: Event =
-                serde_json::from_str(line).with_context(|| format!("reading a line of {shown}"))?;
-            let object = event.object_ref.unwrap_or_default();
-            if object.resource != "leases" {
-                writes.push(Write {
-                    verb: event.verb,
-                    user: event.user.username,
-                    resource: object.resource,
-                    subresource: object.subresource,
-                    namespace: object.namespace,
-                    name: object.name,
-                    code: event.response_status.code,
-                });
-            }
-        }
-        Ok(writes)
+        read(&text).with_context(|| format!("reading a line of {shown}"))
     }
 
     /// The writes of one user since then.
@@ -82,6 +68,28 @@ impl AuditLog {
         writes.retain(|write| write.user == user);
         Ok(writes)
     }
+}
+
+/// The writes in the finished lines of a log.
+fn read(text: &str) -> Result<Vec<Write>> {
+    let finished = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut writes = Vec::new();
+    for line in finished.lines() {
+        let event: Event = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        let object = event.object_ref.unwrap_or_default();
+        if object.resource != "leases" {
+            writes.push(Write {
+                verb: event.verb,
+                user: event.user.username,
+                resource: object.resource,
+                subresource: object.subresource,
+                namespace: object.namespace,
+                name: object.name,
+                code: event.response_status.code,
+            });
+        }
+    }
+    Ok(writes)
 }
 
 #[derive(Deserialize)]
@@ -113,4 +121,39 @@ struct ObjectRef {
 #[serde(default)]
 struct Status {
     code: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AuditLog, read};
+
+    const EVENT: &str =
+        r#"{"verb":"patch","user":{"username":"hub"},"objectRef":{"resource":"pods"}}"#;
+
+    #[test]
+    fn a_line_that_is_finished_later_is_counted_from_then_on() {
+        let file = std::env::temp_dir().join(format!("audit-{}.jsonl", std::process::id()));
+        let (half, rest) = EVENT.split_at(40);
+        std::fs::write(&file, format!("{EVENT}\n{half}")).unwrap();
+        let log = AuditLog::from_now(&file);
+        let before = log.writes().unwrap();
+        std::fs::write(&file, format!("{EVENT}\n{half}{rest}\n")).unwrap();
+        let after = log.writes().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!((before.len(), after.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_line_that_is_still_being_written_is_not_read_yet() {
+        let (half, rest) = EVENT.split_at(40);
+        for (text, writes) in [
+            (String::new(), 0),
+            (half.to_owned(), 0),
+            (format!("{EVENT}\n{half}"), 1),
+            (format!("{EVENT}\n{half}{rest}\n"), 2),
+        ] {
+            assert_eq!(read(&text).unwrap().len(), writes, "{text}");
+        }
+        assert!(read("no event\n").is_err());
+    }
 }
