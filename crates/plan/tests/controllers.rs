@@ -15,6 +15,9 @@
 #[path = "controllers/mod.rs"]
 mod world;
 
+#[path = "controllers/rare.rs"]
+mod rare;
+
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -44,7 +47,7 @@ proptest! {
 mod mended {
     use super::world::{self, Action, Script};
 
-    fn script(replicas: i32, actions: Vec<Action>) -> Script {
+    pub(super) fn script(replicas: i32, actions: Vec<Action>) -> Script {
         Script {
             replicas,
             turn: 0,
@@ -55,7 +58,7 @@ mod mended {
         }
     }
 
-    fn play(script: &Script) {
+    pub(super) fn play(script: &Script) {
         if let Err(what) = world::play(script) {
             panic!("{what}");
         }

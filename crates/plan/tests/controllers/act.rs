@@ -66,11 +66,7 @@ impl World {
             }),
             Action::Kill(ordinal) => self.kill(ordinal),
             Action::Evict(ordinal) => self.end_pod(ordinal),
-            Action::LoseVolume(ordinal) => {
-                self.accidents = true;
-                self.kill(ordinal);
-                self.kube.claims.remove(&ordinal);
-            }
+            Action::LoseVolume(ordinal) => self.lose_volume(ordinal),
             Action::LoseNode(ordinal) => {
                 if let Some(pod) = self.kube.pods.get_mut(&ordinal) {
                     pod.node_lost = true;
@@ -149,6 +145,22 @@ impl World {
             self.collect();
         } else {
             object.metadata.deletion_timestamp.get_or_insert(Time(now));
+        }
+    }
+
+    fn lose_volume(&mut self, ordinal: i32) {
+        self.accidents = true;
+        self.kill(ordinal);
+        let claim = self.kube.claims.remove(&ordinal);
+        let Some(lost) = claim.and_then(|claim| claim.database) else {
+            return;
+        };
+        let mut others = self.kube.claims.values();
+        let is_last = others.all(|claim| claim.database.is_none());
+        if is_last && lost.network > self.known && !self.secrets.is_made() {
+            let nobody = lost.identities.is_empty() && lost.voters.len() == 1;
+            self.must(nobody, || "somebody is enrolled unrecorded".to_owned());
+            self.unknown += 1;
         }
     }
 

@@ -55,6 +55,10 @@ pub(crate) struct World {
     turn: i32,
     /// How many networks were made.
     networks: u32,
+    /// The last of them of which anybody was told.
+    known: u32,
+    /// How many were lost before anybody was told of them, and may be made again.
+    unknown: u32,
     /// How far the operator's clock is ahead, in seconds.
     skew: i64,
     /// Members dial each other at addresses that were in use before as well.
@@ -115,6 +119,8 @@ impl World {
             leader: None,
             turn: script.turn,
             networks: 0,
+            known: 0,
+            unknown: 0,
             skew: script.skew,
             old_names_live: script.old_names_live,
             lingering: script.lingering,

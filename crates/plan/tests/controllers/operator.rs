@@ -92,6 +92,16 @@ impl World {
 
     /// One reconcile; `ticks` pass between its reads and its writes.
     pub(crate) fn reconcile(&mut self, fault: Fault, ticks: u8) {
+        self.carry_out(fault, ticks);
+        let object = self.object.as_ref();
+        let status = object.and_then(|object| object.status.as_ref());
+        let recorded = status.is_some_and(|status| status.initialized.is_some());
+        if recorded || self.secrets.is_made() {
+            self.known = self.networks;
+        }
+    }
+
+    fn carry_out(&mut self, fault: Fault, ticks: u8) {
         let Some(plan) = self.plan() else { return };
         let before = self.before();
         for _ in 0..ticks {

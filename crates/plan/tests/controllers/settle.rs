@@ -304,7 +304,7 @@ impl World {
                 format!("it does not stay at rest: {missing:?}")
             });
         }
-        let networks = self.networks;
+        let networks = self.networks - self.unknown;
         let roots = self.secrets.roots;
         self.must(networks <= roots, || {
             format!("{networks} networks under {roots} roots")
