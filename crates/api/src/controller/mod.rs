@@ -157,7 +157,8 @@ pub struct ZitiControllerSpec {
     pub restart_at: Option<Time>,
 
     /// Stops every write for this object, on the network and in Kubernetes, its
-    /// deletion included; only its status goes on.
+    /// deletion included; only its status goes on. (One write is still made if its
+    /// network is made meanwhile: nobody may make another.)
     #[serde(default)]
     pub paused: bool,
 }

@@ -5,8 +5,8 @@ use super::member::{Member, members};
 use super::render::{self, name_of};
 use super::workload;
 use super::{
-    Admin, Facts, Plan, Root, RootFacts, Step, backup, issuer, network, pki, restore, status,
-    teardown, validate,
+    Admin, Bootstrap, Facts, Plan, Root, RootFacts, Step, backup, issuer, network, pki, restore,
+    status, teardown, validate,
 };
 use crate::set::applied::is_applied;
 use crate::set::extra;
@@ -20,7 +20,7 @@ pub fn plan(facts: &Facts) -> Plan {
     let object = facts.object;
     let members = members(facts);
     if object.spec.paused {
-        return status::paused(facts, &members);
+        return status::paused(facts, &members, withdraw(facts));
     }
     if object.metadata.deletion_timestamp.is_some() {
         return teardown::plan(facts);
@@ -34,22 +34,22 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     if let Some(problem) = validate::fault(facts) {
         // What runs must not run out meanwhile.
-        let mut renewals = Vec::new();
+        let mut steps: Vec<Step> = withdraw(facts).into_iter().collect();
         if matches!(facts.root, Root::Sound(_)) && problem.reason != reasons::ROOT_UNUSABLE {
-            certificates(facts, &mut renewals);
+            certificates(facts, &mut steps);
         }
-        return status::refused(facts, &members, &problem, renewals);
+        return status::refused(facts, &members, &problem, steps);
     }
     let steps = steps(facts, &members);
     status::running(facts, &members, steps)
 }
 
 fn steps(facts: &Facts, members: &[Member]) -> Vec<Step> {
-    let mut steps = Vec::new();
     if let Some(fetch) = restore::steps(facts) {
         return fetch;
     }
-    // First, so that no other fault stops their renewal.
+    let mut steps: Vec<Step> = withdraw(facts).into_iter().collect();
+    // Before all else, so that no other fault stops their renewal.
     let Some(root) = certificates(facts, &mut steps) else {
         return steps;
     };
@@ -145,38 +145,43 @@ fn trust(facts: &Facts, root: &RootFacts, steps: &mut Vec<Step>) {
     }
 }
 
-/// The network is made by the first member, and by nobody else; once it is, no
-/// member may make another.
+/// As soon as the network is there, nobody may make one: this is done first, whatever
+/// else is amiss, and also while the object is paused. Only then is it recorded that
+/// the network was made, so what is recorded is never made a second time.
+fn withdraw(facts: &Facts) -> Option<Step> {
+    let told = facts.bootstrap.as_ref()?;
+    (is_made(facts) && *told != Bootstrap::default()).then_some(Step::WriteBootstrap {
+        initialize: None,
+        restore: None,
+    })
+}
+
+/// The network is made by the first member, and by nobody else; that it is made is
+/// kept with the root.
 fn bootstrap(facts: &Facts, steps: &mut Vec<Step>) {
-    let first = names::controller_member(name_of(facts.object), 0);
     let restore = restore::ordered(facts);
-    let initialize = (!is_made(facts)).then_some(first);
-    let have = facts.bootstrap.as_ref();
-    if let Root::Sound(root) = &facts.root
-        && initialize.is_none()
-    {
-        let left = steps.len();
-        restore::left_over(facts, steps);
-        if (!root.made || restore.is_some()) && steps.len() == left {
-            steps.push(Step::MarkMade);
+    if is_made(facts) {
+        if let Root::Sound(root) = &facts.root {
+            let left = steps.len();
+            restore::left_over(facts, steps);
+            if (!root.made || restore.is_some()) && steps.len() == left {
+                steps.push(Step::MarkMade);
+            }
         }
+        return;
     }
-    let restore = restore.filter(|_| initialize.is_some());
-    let fresh = match (&facts.admin, have) {
-        (Admin::Ready { digest }, Some(have)) => have.admin.as_ref() == Some(digest),
-        _ => false,
+    let Admin::Ready { digest } = &facts.admin else {
+        return;
     };
-    let told = have.is_some_and(|have| have.initialize == initialize && have.restore == restore);
-    let emptied = have.is_some_and(|have| have.admin.is_none());
-    let ready = matches!(facts.admin, Admin::Ready { .. });
-    let done = match &initialize {
-        Some(_) => (told && fresh) || !ready,
-        None => have.is_none() || (told && emptied),
+    let wanted = Bootstrap {
+        initialize: Some(names::controller_member(name_of(facts.object), 0)),
+        restore,
+        admin: Some(digest.clone()),
     };
-    if !done {
+    if facts.bootstrap.as_ref() != Some(&wanted) {
         steps.push(Step::WriteBootstrap {
-            initialize,
-            restore,
+            initialize: wanted.initialize,
+            restore: wanted.restore,
         });
     }
 }

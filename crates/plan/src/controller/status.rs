@@ -58,8 +58,8 @@ pub(super) fn refused(
     }
 }
 
-/// Controllers that are to be left alone.
-pub(super) fn paused(facts: &Facts, members: &[Member]) -> Plan {
+/// Controllers that are to be left alone, but for one step at most.
+pub(super) fn paused(facts: &Facts, members: &[Member], step: Option<Step>) -> Plan {
     let (mut status, mut conditions) = counted(facts, members);
     conditions.set(
         types::PROGRESSING,
@@ -70,9 +70,9 @@ pub(super) fn paused(facts: &Facts, members: &[Member]) -> Plan {
     readiness(facts, members, &mut conditions);
     status.conditions = conditions.into_vec();
     Plan {
-        steps: Vec::new(),
+        requeue: Some(if step.is_none() { AT_REST } else { SOON }),
+        steps: step.into_iter().collect(),
         status,
-        requeue: Some(AT_REST),
     }
 }
 
@@ -172,7 +172,10 @@ fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditio
                 version: (!peer.version.is_empty()).then(|| peer.version.clone()),
             })
             .collect();
-        if status.initialized.is_none() {
+        // Not before nobody can make another.
+        let told = facts.bootstrap.as_ref();
+        let nobody = told.is_none_or(|told| told.initialize.is_none());
+        if status.initialized.is_none() && nobody {
             status.initialized = Some(Initialization {
                 member: cluster.asked.clone(),
                 seen_at: Time(facts.now),

@@ -5,7 +5,7 @@
 //! a network that ends with them, and are let go.
 
 use super::render::name_of;
-use super::{Facts, Plan, Step, backup, restore, status};
+use super::{Facts, Plan, Root, Step, backup, restore, status};
 use crate::set::extra::Kind;
 use api::names;
 use api::router::RetentionPolicy;
@@ -93,8 +93,18 @@ fn next(facts: &Facts, steps: &mut Vec<Step>) -> Option<&'static str> {
             });
         }
         steps.push(Step::DeleteSecrets);
+    } else if is_unmarked(facts) {
+        steps.push(Step::MarkMade);
     }
     None
+}
+
+/// Whether the object alone says that its network was made, and not the root, which
+/// outlives it: one that was paused or refused all its life had no root marked.
+fn is_unmarked(facts: &Facts) -> bool {
+    let status = facts.object.status.as_ref();
+    let recorded = status.is_some_and(|status| status.initialized.is_some());
+    recorded && matches!(&facts.root, Root::Sound(root) if !root.made && root.restoring.is_none())
 }
 
 fn owned(facts: &Facts, network: &api::ZitiNetwork) -> bool {

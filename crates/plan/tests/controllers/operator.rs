@@ -111,7 +111,16 @@ impl World {
             .object
             .as_ref()
             .is_some_and(|object| object.spec.paused);
-        self.must(!paused || plan.steps.is_empty(), || {
+        // A permission that has been used is taken back, also then.
+        let withdraws = |step: &Step| {
+            let (initialize, restore) = (None, None);
+            *step
+                == Step::WriteBootstrap {
+                    initialize,
+                    restore,
+                }
+        };
+        self.must(!paused || plan.steps.iter().all(withdraws), || {
             "it writes while it is paused".to_owned()
         });
         for (index, step) in plan.steps.iter().enumerate() {

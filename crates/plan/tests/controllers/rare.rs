@@ -2,7 +2,7 @@
 //! random lives come upon.
 
 use super::mended::{play, script};
-use super::world::Action;
+use super::world::{Action, Script};
 
 #[test]
 fn a_network_that_is_lost_before_anybody_saw_it_is_made_again() {
@@ -12,4 +12,44 @@ fn a_network_that_is_lost_before_anybody_saw_it_is_made_again() {
         Action::LoseVolume(0),
     ];
     play(&script(1, actions));
+}
+
+/// Paused, or given a spec that is refused, right after the network was made: a
+/// volume that is lost then makes no second one.
+#[test]
+fn whoever_made_the_network_may_not_make_another_whatever_stops_the_operator() {
+    for begun in 0..12 {
+        for stop in [Action::Pause(true), Action::Advertise(1)] {
+            let actions = vec![
+                Action::Flow(begun),
+                stop,
+                Action::Flow(2),
+                Action::LoseVolume(0),
+                Action::SlowReconcile(1),
+                Action::Flow(10),
+            ];
+            play(&Script {
+                old_names_live: false,
+                ..script(1, actions)
+            });
+        }
+    }
+}
+
+/// What was recorded while the operator could not mark the root outlives the object.
+#[test]
+fn a_network_that_was_made_while_paused_is_known_after_its_object_has_gone() {
+    for begun in 0..12 {
+        let actions = vec![
+            Action::Flow(begun),
+            Action::Pause(true),
+            Action::Flow(5),
+            Action::Delete,
+            Action::Pause(false),
+            Action::Flow(10),
+            Action::LoseVolume(0),
+            Action::Recreate(1),
+        ];
+        play(&script(1, actions));
+    }
 }
