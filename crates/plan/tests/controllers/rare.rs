@@ -2,7 +2,7 @@
 //! random lives come upon.
 
 use super::mended::{play, script};
-use super::world::{Action, Script};
+use super::world::{Action, Fault, Script};
 
 #[test]
 fn a_network_that_is_lost_before_anybody_saw_it_is_made_again() {
@@ -36,6 +36,19 @@ fn whoever_made_the_network_may_not_make_another_whatever_stops_the_operator() {
     }
 }
 
+#[test]
+fn an_hour_without_a_leader_is_no_election() {
+    let actions = vec![
+        Action::Flow(11),
+        Action::Evict(0),
+        Action::LoseVolume(1),
+        Action::Reconcile(Fault::None),
+        Action::Hours(1),
+        Action::Reconcile(Fault::None),
+    ];
+    play(&script(3, actions));
+}
+
 /// What was recorded while the operator could not mark the root outlives the object.
 #[test]
 fn a_network_that_was_made_while_paused_is_known_after_its_object_has_gone() {
@@ -52,4 +65,19 @@ fn a_network_that_was_made_while_paused_is_known_after_its_object_has_gone() {
         ];
         play(&script(1, actions));
     }
+}
+
+#[test]
+fn one_that_is_alone_at_an_address_that_is_not_known_is_restarted() {
+    let actions = vec![
+        Action::Replicas(3),
+        Action::Flow(11),
+        Action::Replicas(1),
+        Action::Advertise(1),
+        Action::Hours(9600),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(1, actions)
+    });
 }
