@@ -160,7 +160,23 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
 
 /// Have a member lead that stays where it is known. Whoever leads from an address that
 /// the others do not know takes itself for leaderless, and is not ready.
+///
+/// An heir does not reach those that have moved, the leader among them: where the others
+/// are no majority, the one that has moved would be elected again, and so goes on with
+/// what it alone can do.
 fn hand_over(facts: &Facts, members: &[Member]) -> Option<Step> {
+    let cluster = led(facts)?;
+    let moved = |id: &str| {
+        let mut members = members.iter();
+        members.any(|member| member.name == id && has_moved(facts, member))
+    };
+    let voters = cluster.members.iter().filter(|peer| peer.voter);
+    let reached = voters
+        .clone()
+        .filter(|peer| peer.connected && !moved(&peer.id));
+    if reached.count() < quorum(voters.count()) {
+        return None;
+    }
     let heir = members.iter().find(|member| {
         let stays = member.wanted && member.is_up() && !has_moved(facts, member);
         stays && !member.leads()

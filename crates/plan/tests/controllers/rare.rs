@@ -49,6 +49,36 @@ fn an_hour_without_a_leader_is_no_election() {
     play(&script(3, actions));
 }
 
+/// Whoever does not reach the majority that has moved cannot lead it.
+#[test]
+fn a_leader_that_has_moved_with_others_hands_over_when_they_are_taken_in_again() {
+    let actions = vec![
+        Action::Flow(11),
+        Action::Advertise(1),
+        Action::Reconcile(Fault::None),
+        Action::Reconcile(Fault::None),
+        Action::Kill(1),
+        Action::Kill(0),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(3, actions)
+    });
+    let growing = vec![
+        Action::Replicas(3),
+        Action::Flow(10),
+        Action::LoseNode(0),
+        Action::Reconcile(Fault::None),
+        Action::Advertise(1),
+        Action::Reconcile(Fault::None),
+        Action::Flow(1),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(1, growing)
+    });
+}
+
 /// What was recorded while the operator could not mark the root outlives the object.
 #[test]
 fn a_network_that_was_made_while_paused_is_known_after_its_object_has_gone() {
