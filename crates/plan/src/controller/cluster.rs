@@ -107,8 +107,8 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
     let voters = cluster.members.iter().filter(|peer| peer.voter).count();
 
     // One that is to go, goes as soon as the others can do without it: before
-    // anybody joins. Those that are away first, since their votes are missed, then
-    // the last.
+    // anybody joins. While they cannot, one that comes may be what they lack. Those
+    // that are away first, since their votes are missed, then the last.
     let leavers = members
         .iter()
         .filter(|member| !member.wanted && member.peer.is_some());
@@ -117,17 +117,14 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
     {
         let has_vote = leaver.peer.is_some_and(|peer| peer.voter);
         let left = voters - usize::from(has_vote);
-        if connected(Some(&leaver.name)) < quorum(left).max(1) {
-            return None;
-        }
-        if leaver.leads() {
-            if let Some(hands_over) = hand_over(facts, members) {
-                return Some(hands_over);
-            }
-        } else {
+        let can_go = connected(Some(&leaver.name)) >= quorum(left).max(1);
+        if can_go && !leaver.leads() {
             return Some(Step::RemoveMember {
                 member: leaver.name.clone(),
             });
+        }
+        if can_go && let Some(hands_over) = hand_over(facts, members) {
+            return Some(hands_over);
         }
     }
     let leader = members.iter().find(|member| member.leads());

@@ -79,6 +79,21 @@ fn a_leader_that_has_moved_with_others_hands_over_when_they_are_taken_in_again()
     });
 }
 
+#[test]
+fn a_member_that_has_moved_joins_again_while_nobody_can_leave_without_it() {
+    let actions = vec![
+        Action::Flow(11),
+        Action::Advertise(1),
+        Action::Flow(12),
+        Action::Replicas(1),
+        Action::LoseVolume(0),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(5, actions)
+    });
+}
+
 /// What was recorded while the operator could not mark the root outlives the object.
 #[test]
 fn a_network_that_was_made_while_paused_is_known_after_its_object_has_gone() {
