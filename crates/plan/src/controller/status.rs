@@ -407,5 +407,17 @@ fn leaderless(facts: &Facts, cluster: &Cluster, members: &[Member]) -> String {
             known.id, known.address
         );
     }
+    let missed = members.iter().rfind(|member| {
+        let votes = voters().any(|peer| peer.id == member.name);
+        votes && !member.wanted && member.pod.is_none()
+    });
+    if let Some(missed) = missed {
+        // Sizes are odd.
+        let size = missed.ordinal + 1 + missed.ordinal % 2;
+        return format!(
+            "the cluster has no leader, and counts on the vote of {}, for which no pod runs: set spec.replicas to {size}, and lower it when the cluster is Ready",
+            missed.name
+        );
+    }
     "the cluster has no leader: a majority of its members must run and reach each other. Nothing is changed meanwhile. Where a majority of the databases is lost for good, see \"Quorum lost\" in docs/controllers.md".to_owned()
 }

@@ -94,6 +94,24 @@ fn a_member_that_has_moved_joins_again_while_nobody_can_leave_without_it() {
     });
 }
 
+/// A person is told whose vote is missed.
+#[test]
+fn the_last_that_left_comes_back_where_the_only_one_lost_its_volume() {
+    let actions = vec![
+        Action::Replicas(3),
+        Action::Reconcile(Fault::None),
+        Action::Flow(10),
+        Action::Replicas(1),
+        Action::Flow(3),
+        Action::Flow(1),
+        Action::LoseVolume(0),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(1, actions)
+    });
+}
+
 /// What was recorded while the operator could not mark the root outlives the object.
 #[test]
 fn a_network_that_was_made_while_paused_is_known_after_its_object_has_gone() {
