@@ -201,7 +201,10 @@ fn degraded(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
     let pending = |member: &&Member| {
         let lone = member.peer.is_none() && member.runs() && member.wanted;
         let late = member.age(facts) >= cluster::DEADLINE;
-        let failed = facts.joins.contains_key(&member.name);
+        // What failed is over where it is known by the right address all the same.
+        let wanted = cluster::address(facts, member.ordinal);
+        let in_place = member.peer.is_some_and(|peer| peer.address == wanted);
+        let failed = !in_place && facts.joins.contains_key(&member.name);
         member.wanted && led(facts).is_some() && (failed || lone && late)
     };
     let taken = led(facts)

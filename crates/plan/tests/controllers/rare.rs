@@ -144,3 +144,23 @@ fn one_that_is_alone_at_an_address_that_is_not_known_is_restarted() {
         ..script(1, actions)
     });
 }
+
+#[test]
+fn a_join_that_failed_is_over_when_the_address_is_set_back() {
+    let actions = vec![
+        Action::Flow(11),
+        Action::Image(3),
+        Action::Advertise(1),
+        Action::Reconcile(Fault::None),
+        Action::Flow(1),
+        Action::Kill(1),
+        Action::SlowReconcile(1),
+        Action::Tick(3),
+        Action::Flow(28),
+        Action::LoseVolume(0),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(5, actions)
+    });
+}
