@@ -113,6 +113,28 @@ async fn members_join_lead_and_leave() {
     assert!(client.edge_router(&id).await.unwrap().is_some());
 }
 
+/// So goes one that leads, where nobody could take over.
+#[tokio::test]
+async fn a_leader_that_is_removed_leaves_the_other_to_lead() {
+    let controllers = cluster_of(2).await;
+    let client = admin_client(&controllers[0]);
+    assert_eq!(leader(&client, 2).await.id, "c-0");
+    client.remove_member("c-0").await.unwrap();
+    let other = ManagementClient::new(
+        &[url(&controllers[1])],
+        &ca(&controllers[0]),
+        Some(admin()),
+        &Options::default(),
+    )
+    .unwrap();
+    until("the other leads", async || {
+        Some(leader(&other, 1).await).filter(|leader| leader.id == "c-1")
+    })
+    .await;
+    let (id, _) = registered(&other, "after").await;
+    assert!(other.edge_router(&id).await.unwrap().is_some());
+}
+
 #[tokio::test]
 async fn a_snapshot_is_written_beside_the_controller_and_not_too_often() {
     let controllers = cluster_of(1).await;

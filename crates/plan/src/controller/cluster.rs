@@ -118,20 +118,25 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
         let has_vote = leaver.peer.is_some_and(|peer| peer.voter);
         let left = voters - usize::from(has_vote);
         let can_go = connected(Some(&leaver.name)) >= quorum(left).max(1);
-        if can_go && !leaver.leads() {
+        let heir = heir(facts, members);
+        if can_go && leaver.leads() && keeps_leading(facts, members) {
+            if let Some(heir) = heir {
+                return Some(hand_over(heir));
+            }
+        } else if can_go && (!leaver.leads() || heir.is_some()) {
+            // A leader may remove itself: those who stay do without it, and elect
+            // (tried on 1.6.0 and 2.1).
             return Some(Step::RemoveMember {
                 member: leaver.name.clone(),
             });
         }
-        if can_go && let Some(hands_over) = hand_over(facts, members) {
-            return Some(hands_over);
-        }
     }
     let leader = members.iter().find(|member| member.leads());
     if leader.is_some_and(|leader| has_moved(facts, leader))
-        && let Some(hands_over) = hand_over(facts, members)
+        && keeps_leading(facts, members)
+        && let Some(heir) = heir(facts, members)
     {
-        return Some(hands_over);
+        return Some(hand_over(heir));
     }
     let joiner = members.iter().find(|member| {
         let outside = member.peer.is_none() && member.outdated().is_none();
@@ -155,14 +160,27 @@ pub(super) fn membership(facts: &Facts, members: &[Member]) -> Option<Step> {
     })
 }
 
-/// Have a member lead that stays where it is known. Whoever leads from an address that
+/// A member that can lead and stays where it is known. Whoever leads from an address that
 /// the others do not know takes itself for leaderless, and is not ready.
-///
-/// An heir does not reach those that have moved, the leader among them: where the others
-/// are no majority, the one that has moved would be elected again, and so goes on with
-/// what it alone can do.
-fn hand_over(facts: &Facts, members: &[Member]) -> Option<Step> {
-    let cluster = led(facts)?;
+fn heir<'a>(facts: &Facts, members: &'a [Member<'a>]) -> Option<&'a Member<'a>> {
+    members.iter().find(|member| {
+        let stays = member.wanted && member.is_up() && !has_moved(facts, member);
+        stays && !member.leads()
+    })
+}
+
+fn hand_over(heir: &Member) -> Step {
+    Step::TransferLeadership {
+        to: heir.name.clone(),
+    }
+}
+
+/// Whether an heir would go on leading. It may not reach those that have moved, the leader
+/// among them: where the others are no majority, that one would be elected again.
+fn keeps_leading(facts: &Facts, members: &[Member]) -> bool {
+    let Some(cluster) = led(facts) else {
+        return false;
+    };
     let moved = |id: &str| {
         let mut members = members.iter();
         members.any(|member| member.name == id && has_moved(facts, member))
@@ -171,16 +189,7 @@ fn hand_over(facts: &Facts, members: &[Member]) -> Option<Step> {
     let reached = voters
         .clone()
         .filter(|peer| peer.connected && !moved(&peer.id));
-    if reached.count() < quorum(voters.count()) {
-        return None;
-    }
-    let heir = members.iter().find(|member| {
-        let stays = member.wanted && member.is_up() && !has_moved(facts, member);
-        stays && !member.leads()
-    })?;
-    Some(Step::TransferLeadership {
-        to: heir.name.clone(),
-    })
+    reached.count() >= quorum(voters.count())
 }
 
 /// Whether it is time to take a member in. One that could not be dialled is tried

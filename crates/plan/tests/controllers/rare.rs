@@ -164,3 +164,29 @@ fn a_join_that_failed_is_over_when_the_address_is_set_back() {
         ..script(5, actions)
     });
 }
+
+/// Those who stay do without it.
+#[test]
+fn a_leader_that_leaves_and_has_moved_is_removed() {
+    let killed = vec![
+        Action::Flow(11),
+        Action::Image(2),
+        Action::Flow(1),
+        Action::Kill(1),
+        Action::Replicas(1),
+        Action::Advertise(1),
+        Action::Kill(0),
+    ];
+    play(&script(3, killed));
+    let evicted = vec![
+        Action::Flow(11),
+        Action::Advertise(1),
+        Action::Image(2),
+        Action::Flow(4),
+        Action::Evict(0),
+        Action::SlowReconcile(1),
+        Action::Replicas(1),
+        Action::SlowReconcile(1),
+    ];
+    play(&script(3, evicted));
+}
