@@ -97,6 +97,11 @@ fn member<'a>(
 }
 
 impl Member<'_> {
+    /// The size of the smallest cluster that it is of: sizes are odd.
+    pub fn size(&self) -> i32 {
+        self.ordinal + 1 + self.ordinal % 2
+    }
+
     /// Whether its pod is being removed.
     pub fn is_terminating(&self) -> bool {
         let ends = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();

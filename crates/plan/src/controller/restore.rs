@@ -110,11 +110,30 @@ pub(super) fn ordered(facts: &Facts) -> Option<Order> {
 /// claim that there is belongs to a member which runs and says that it is in no
 /// cluster, or there is no claim at all. A claim that is going is still there.
 pub fn is_lost(facts: &Facts) -> bool {
+    may_hold(facts).is_some_and(|claims| claims.is_empty())
+}
+
+/// The last member whose volume may still hold a database of the network, where no
+/// member that runs has one, and no pod is to come that mounts it: it was to leave.
+pub(super) fn kept_by<'a>(facts: &'a Facts) -> Option<Member<'a>> {
+    let claims = may_hold(facts)?;
+    let mut holders = members(facts);
+    holders.retain(|member| {
+        let claim = member.claim.map(ResourceExt::name_any);
+        claim.is_some_and(|claim| claims.contains(&claim))
+    });
+    let idle = |member: &Member| !member.wanted && member.pod.is_none();
+    holders.iter().all(idle).then(|| holders.pop())?
+}
+
+/// The claims that are not known to hold no database of the network, where it was made
+/// and no member shows it.
+fn may_hold(facts: &Facts) -> Option<BTreeSet<String>> {
     let Root::Sound(root) = &facts.root else {
-        return false;
+        return None;
     };
     if root.restoring.is_some() || !was_made(facts, root) || sees_members(facts) {
-        return false;
+        return None;
     }
     let members = members(facts);
     let known = |claim: &PersistentVolumeClaim| {
@@ -127,7 +146,8 @@ pub fn is_lost(facts: &Facts) -> bool {
         let claim = format!("data-{}", pod.name_any());
         facts.claims.iter().any(|one| one.name_any() == claim)
     });
-    runs && facts.claims.iter().all(known)
+    let claims = facts.claims.iter().filter(|claim| !known(claim));
+    runs.then(|| claims.map(ResourceExt::name_any).collect())
 }
 
 /// Members that might say that they are in no cluster: not worth a question

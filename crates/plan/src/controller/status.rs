@@ -369,6 +369,14 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             reasons::DATABASE_LOST,
             restore::lost_message(facts),
         ),
+        _ if let Some(member) = restore::kept_by(facts) => {
+            let message = format!(
+                "no member that runs has a database of the network, and the volume of {0} may have one: set spec.replicas to {1}, and lower it when the cluster is Ready; or delete claim data-{0} to do without it",
+                member.name,
+                member.size()
+            );
+            (Truth::False, reasons::QUORUM_LOST, message)
+        }
         _ if !is_made(facts) => {
             let first = names::controller_member(
                 facts.object.metadata.name.as_deref().unwrap_or_default(),
@@ -415,11 +423,10 @@ fn leaderless(facts: &Facts, cluster: &Cluster, members: &[Member]) -> String {
         votes && !member.wanted && member.pod.is_none()
     });
     if let Some(missed) = missed {
-        // Sizes are odd.
-        let size = missed.ordinal + 1 + missed.ordinal % 2;
         return format!(
-            "the cluster has no leader, and counts on the vote of {}, for which no pod runs: set spec.replicas to {size}, and lower it when the cluster is Ready",
-            missed.name
+            "the cluster has no leader, and counts on the vote of {}, for which no pod runs: set spec.replicas to {}, and lower it when the cluster is Ready",
+            missed.name,
+            missed.size()
         );
     }
     "the cluster has no leader: a majority of its members must run and reach each other. Nothing is changed meanwhile. Where a majority of the databases is lost for good, see \"Quorum lost\" in docs/controllers.md".to_owned()

@@ -40,13 +40,12 @@ fn too_few(facts: &Facts) -> Option<Problem> {
         let claim = member.claim.map(|claim| &claim.metadata);
         claim.is_some_and(|claim| claim.deletion_timestamp.is_none())
     });
-    let last = kept.max_by_key(|member| member.ordinal)?.ordinal;
-    (last >= wished).then(|| {
-        // Sizes are odd.
-        let size = last + 1 + last % 2;
+    let last = kept.max_by_key(|member| member.ordinal)?;
+    (last.ordinal >= wished).then(|| {
         let message = format!(
-            "the cluster had more than {wished} members, by the volume of {}: set spec.replicas to {size}, and lower it when the cluster is Ready; or delete that claim if the member had left before",
-            names::controller_member(facts.object.metadata.name.as_deref().unwrap_or_default(), last)
+            "the cluster had more than {wished} members, by the volume of {}: set spec.replicas to {}, and lower it when the cluster is Ready; or delete that claim if the member had left before",
+            last.name,
+            last.size()
         );
         Problem::new(reasons::INVALID_SPEC, message)
     })

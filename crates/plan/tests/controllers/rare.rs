@@ -190,3 +190,20 @@ fn a_leader_that_leaves_and_has_moved_is_removed() {
     ];
     play(&script(3, evicted));
 }
+
+/// A person is told whose volume may have what is missed.
+#[test]
+fn the_database_of_one_that_has_left_comes_back_where_no_other_is_left() {
+    let actions = vec![
+        Action::Replicas(3),
+        Action::Flow(10),
+        Action::Image(2),
+        Action::Replicas(1),
+        Action::Flow(3),
+        Action::LoseVolume(0),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(1, actions)
+    });
+}

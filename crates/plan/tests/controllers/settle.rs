@@ -100,7 +100,7 @@ impl World {
             .collect();
         let says = |what: &str| messages.iter().any(|message| message.contains(what));
         self.note(&format!("people read: {messages:?}"));
-        if says("the cluster had more") || says("counts on the vote of") {
+        if says("the cluster had more") || says("counts on the vote of") || says("may have one") {
             self.change(|spec| spec.replicas = 5);
         }
         if says("is the only member") || says("set it back") {
