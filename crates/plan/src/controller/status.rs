@@ -419,8 +419,8 @@ fn leaderless(facts: &Facts, cluster: &Cluster, members: &[Member]) -> String {
         );
     }
     let missed = members.iter().rfind(|member| {
-        let votes = voters().any(|peer| peer.id == member.name);
-        votes && !member.wanted && member.pod.is_none()
+        let counted = voters().any(|peer| peer.id == member.name);
+        counted && !member.wanted && member.pod.is_none()
     });
     if let Some(missed) = missed {
         return format!(
