@@ -49,7 +49,7 @@ pub(crate) struct World {
     users: Users,
     /// Who leads the cluster.
     leader: Option<i32>,
-    /// When somebody was last seen to lead.
+    /// When the operator could last see somebody lead.
     led_at: Timestamp,
     /// Whose turn it is in an election.
     turn: i32,

@@ -162,13 +162,9 @@ impl World {
 
     /// A cluster that had a leader moments ago is not lost.
     fn judge_status(&mut self, before: &ZitiControllerStatus) {
-        // One that leads nobody but itself, from an address that is not known, takes itself
-        // for leaderless.
-        let leads = |leader: i32| {
-            let shown = !self.is_hidden(leader) || self.connected(leader).len() > 1;
-            shown && self.still_leads(leader)
-        };
-        if self.leader.is_some_and(leads) {
+        // By what can be seen: one that leads with a certificate that has ended, or alone from
+        // an address that is not known, is seen by nobody.
+        if self.ask().is_ok_and(|cluster| cluster.leader().is_some()) {
             self.led_at = self.now;
         }
         let object = self.object.as_ref();

@@ -102,7 +102,7 @@ impl World {
             .collect()
     }
 
-    pub(crate) fn still_leads(&self, leader: i32) -> bool {
+    fn still_leads(&self, leader: i32) -> bool {
         let voters = self.database(leader).map_or(0, |own| own.voters.len());
         let listed = self
             .database(leader)

@@ -131,6 +131,22 @@ fn a_network_that_was_made_while_paused_is_known_after_its_object_has_gone() {
 }
 
 #[test]
+fn a_leader_whose_certificate_has_ended_is_not_seen_and_its_end_is_no_election() {
+    let actions = vec![
+        Action::Flow(5),
+        Action::Advertise(1),
+        Action::Replicas(3),
+        Action::Flow(10),
+        Action::Hours(9600),
+        Action::Flow(4),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(1, actions)
+    });
+}
+
+#[test]
 fn one_that_is_alone_at_an_address_that_is_not_known_is_restarted() {
     let actions = vec![
         Action::Replicas(3),
