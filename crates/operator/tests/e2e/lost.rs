@@ -130,6 +130,13 @@ async fn lost_quorum(stage: &Stage) -> Result<()> {
     until_ready_is_false(stage, reasons::QUORUM_LOST).await?;
     let took = begun.elapsed().as_secs_f64();
     say(&format!("a lost quorum is told after {took:.1} s"));
+    // A leader is told to have nobody left before it gives up.
+    stage
+        .until(CONTROLLER, "without a leader", |object: &ZitiController| {
+            let status = object.status.as_ref();
+            status.is_some_and(|status| status.leader.is_none() && status.ready_replicas == 0)
+        })
+        .await?;
     let mut left_alone = nothing_is_written(stage).await?;
     left_alone.push(witness::<PersistentVolumeClaim>(stage.api(), "", unchanged()).await?);
     left_alone.push(witness::<Pod>(stage.api(), "", of_one_wish()).await?);
