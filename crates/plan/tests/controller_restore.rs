@@ -168,6 +168,22 @@ fn only_what_each_member_says_itself_makes_a_network_count_as_lost() {
 }
 
 #[test]
+fn a_member_that_is_not_ready_says_nothing_of_credentials() {
+    let (object, settings) = (object(json!({})), settings());
+    let mut facts = facts(&object, &settings);
+    let told = |facts: &Facts| {
+        let conditions = plan(facts).status.conditions;
+        let ready = find(&conditions, types::READY).unwrap();
+        ready.reason.clone()
+    };
+    facts.pods = vec![pod(30)];
+    assert_eq!(told(&facts), reasons::MEMBERS_NOT_READY);
+    let status = facts.pods[0].status.as_mut().unwrap();
+    status.conditions.as_mut().unwrap()[0].status = "True".into();
+    assert_eq!(told(&facts), reasons::BAD_CREDENTIALS);
+}
+
+#[test]
 fn nobody_is_asked_who_works_or_has_just_started() {
     let (object, settings) = (object(json!({})), settings());
     let mut asked = facts(&object, &settings);

@@ -13,7 +13,7 @@ use crate::kubernetes;
 const LOG_LINES: &str = "--tail=200";
 /// What is listed. A kind that the cluster does not know makes one line and no failure.
 const LISTED: &[&str] = &[
-    "zitinetworks,edgerouters,zitirouters",
+    "ziticontrollers,zitinetworks,edgerouters,zitirouters",
     "statefulsets,deployments,pods,services,configmaps,secrets,persistentvolumeclaims",
     "poddisruptionbudgets,ingresses",
 ];
@@ -33,7 +33,12 @@ pub fn namespace(kubeconfig: &Path, namespace: &str) -> String {
         &mut text,
         kubeconfig,
         namespace,
-        &["get", "zitinetworks,edgerouters,zitirouters", "-o", "yaml"],
+        &[
+            "get",
+            "ziticontrollers,zitinetworks,edgerouters,zitirouters",
+            "-o",
+            "yaml",
+        ],
     );
     section(&mut text, kubeconfig, namespace, &["describe", "pods"]);
     section(

@@ -169,6 +169,9 @@ async fn answer(address: &str) -> Result<String, reqwest::Error> {
     let client = reqwest::Client::builder()
         .timeout(ANSWER_WITHIN)
         .no_proxy()
+        // It is not asked by TLS. Without these words the client looks for the machine's
+        // authorities, and the operator's image has none.
+        .tls_certs_only([])
         .build()?;
     let url = format!("http://{host}:{SIDECAR_PORT}/ready");
     client.get(url).send().await?.text().await
@@ -176,11 +179,39 @@ async fn answer(address: &str) -> Result<String, reqwest::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::OUTSIDE;
+    use super::{OUTSIDE, answer};
+    use std::process::Command;
 
     #[test]
     fn the_sidecar_says_it_in_these_words() {
         let agent = include_str!("../../../agent/src/sidecar/controller/standing.rs");
         assert!(agent.contains(&format!("Self::Outside => {OUTSIDE:?}")));
+    }
+
+    /// Plays in a process of its own: where authorities are is said by the environment.
+    #[test]
+    fn a_sidecar_is_asked_where_the_machine_has_no_authorities() {
+        const ALONE: &str = "ZITI_OPERATOR_TEST_WITHOUT_AUTHORITIES";
+        if std::env::var_os(ALONE).is_some() {
+            // As `main` does.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let error = runtime.block_on(answer("127.0.0.1")).unwrap_err();
+            assert!(error.is_connect(), "{error:?}");
+            return;
+        }
+        let name = "a_sidecar_is_asked_where_the_machine_has_no_authorities";
+        let output = Command::new(std::env::current_exe().unwrap())
+            .arg(name)
+            .env(ALONE, "yes")
+            .env("SSL_CERT_FILE", "/nowhere")
+            .env("SSL_CERT_DIR", "/nowhere")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
     }
 }

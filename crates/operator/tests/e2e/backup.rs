@@ -127,8 +127,8 @@ async fn life(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// What a user makes before: a volume, the key, and how the bucket is reached.
-async fn prepare(stage: &Stage, server: &S3Server, identity: &Identity) -> Result<()> {
+/// What a user makes before: a volume for backups, and the Secret with the key that opens them.
+pub(crate) async fn prepare_volume(stage: &Stage, identity: &Identity) -> Result<()> {
     stage
         .apply(json!({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "backups"},
@@ -136,11 +136,20 @@ async fn prepare(stage: &Stage, server: &S3Server, identity: &Identity) -> Resul
         }))
         .await?;
     let key = identity.expose();
+    stage
+        .apply(
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "age"},
+            "stringData": {"identity": key.expose_secret()}}),
+        )
+        .await
+}
+
+/// The same, and how the bucket is reached.
+async fn prepare(stage: &Stage, server: &S3Server, identity: &Identity) -> Result<()> {
+    prepare_volume(stage, identity).await?;
     let ca = server.ca().context("the store has no authority")?;
     let ca = std::fs::read_to_string(ca).context("reading the store's authority")?;
     for object in [
-        json!({"kind": "Secret", "metadata": {"name": "age"},
-            "stringData": {"identity": key.expose_secret()}}),
         json!({"kind": "Secret", "metadata": {"name": "s3"}, "stringData": {
             "AWS_ACCESS_KEY_ID": S3Server::ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": S3Server::SECRET_KEY,
         }}),
@@ -154,7 +163,7 @@ async fn prepare(stage: &Stage, server: &S3Server, identity: &Identity) -> Resul
 }
 
 /// Makes a backup now, as the documentation says, and returns its name.
-async fn back_up(stage: &Stage, job: &str, before: Option<&String>) -> Result<String> {
+pub(crate) async fn back_up(stage: &Stage, job: &str, before: Option<&String>) -> Result<String> {
     let cron_job = names::controller_backup(CONTROLLER);
     stage.until(&cron_job, "there", |_: &CronJob| true).await?;
     let begun = Instant::now();
@@ -177,7 +186,7 @@ async fn back_up(stage: &Stage, job: &str, before: Option<&String>) -> Result<St
 }
 
 /// The routers' pods: uid and restarts of each.
-async fn routers(stage: &Stage) -> Result<BTreeMap<String, (Option<String>, i32)>> {
+pub(crate) async fn routers(stage: &Stage) -> Result<BTreeMap<String, (Option<String>, i32)>> {
     let pods = stage.list::<Pod>().await?.into_iter();
     let pods = pods.filter(|pod| pod.labels().contains_key(names::LABEL_SET));
     let told = pods.map(|pod| {
@@ -190,7 +199,7 @@ async fn routers(stage: &Stage) -> Result<BTreeMap<String, (Option<String>, i32)
 }
 
 /// The ids of the routers on the network.
-async fn identities(stage: &Stage) -> Result<BTreeMap<String, Option<String>>> {
+pub(crate) async fn identities(stage: &Stage) -> Result<BTreeMap<String, Option<String>>> {
     let routers = stage.list::<EdgeRouter>().await?.into_iter();
     let told = routers.map(|router| {
         let id = router.status.as_ref().and_then(|status| status.id.clone());

@@ -118,7 +118,7 @@ impl Network {
     }
 
     /// A write as any other.
-    async fn write(&self, name: &str) -> Result<()> {
+    pub(crate) async fn write(&self, name: &str) -> Result<()> {
         let router = NewEdgeRouter {
             name: name.to_owned(),
             ..NewEdgeRouter::default()

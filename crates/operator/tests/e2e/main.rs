@@ -21,6 +21,7 @@ mod data_path;
 mod forward;
 mod healing;
 mod leaving;
+mod lost;
 mod node_loss;
 mod nodes;
 mod objects;

@@ -82,7 +82,8 @@ fn a_controller_that_is_away_costs_one_condition_and_no_router() {
 }
 
 /// The rule that nothing about these objects is written.
-fn unchanged<K: Object>() -> impl FnMut(&BTreeMap<String, K>) -> Result<()> + Send + 'static {
+pub(crate) fn unchanged<K: Object>()
+-> impl FnMut(&BTreeMap<String, K>) -> Result<()> + Send + 'static {
     let mut first = None;
     move |objects| {
         let now: BTreeMap<String, Option<String>> = objects

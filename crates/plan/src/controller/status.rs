@@ -386,6 +386,15 @@ fn readiness(facts: &Facts, members: &[Member], conditions: &mut Conditions) {
             let problem = issuer::trouble(facts).unwrap_or(waits);
             (Truth::False, problem.reason, problem.message)
         }
+        // A member without its database refuses everybody.
+        (Err(problem), None)
+            if problem.reason == reasons::BAD_CREDENTIALS
+                && !members.iter().any(Member::is_ready) =>
+        {
+            let message =
+                "no member is ready, so that none takes the operator's credentials means nothing";
+            (Truth::False, reasons::MEMBERS_NOT_READY, message.to_owned())
+        }
         (Err(problem), None) => {
             // An outage is told once: how one attempt after the other fails may differ
             // in its words each time, and each would be a write.
