@@ -80,6 +80,10 @@ pub(crate) async fn reconcile(
             return Err(error);
         }
         if *step == Step::ReleaseFinalizer {
+            // It may have been the last that held the cluster.
+            if let Some(cluster) = cluster(&object) {
+                context.clusters.look_at(&cluster);
+            }
             return Ok(Action::await_change());
         }
         if let Some(note) = plan::set::drift::told(&facts, step) {
@@ -129,7 +133,7 @@ fn cluster(object: &ZitiRouter) -> Option<String> {
 /// Where a call of another cluster failed by the way there, look at the cluster now.
 fn suspect(context: &Context, object: &ZitiRouter, error: &Error) {
     if let Some(cluster) = cluster(object).filter(|_| error.is_of_link()) {
-        context.clusters.suspect(&cluster);
+        context.clusters.look_at(&cluster);
     }
 }
 
