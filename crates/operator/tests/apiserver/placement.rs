@@ -5,9 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::process::Command;
 
 use api::reasons::{self, types};
 use api::{EdgeRouter, ZitiCluster, ZitiRouter, names};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
@@ -23,7 +26,7 @@ use testbed::kubernetes;
 use testbed::ziti::LocalController;
 
 use crate::clusters::{self, Far, THERE};
-use crate::operator::Operator;
+use crate::operator::{AGENT_IMAGE, Operator, ROUTER_IMAGE};
 use crate::set::{replicas, zitirouter};
 use crate::world::{PATIENCE, World};
 use crate::ziti_network as network;
@@ -267,4 +270,91 @@ async fn a_cluster_that_never_comes_back_is_given_up_and_what_is_left_is_taken_b
     assert!(message.contains("of another installation"), "{message}");
     world.delete::<ZitiRouter>("theirs").await;
     world.until_gone::<ZitiRouter>("theirs").await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_reached_by_its_own_set_is_begun_by_hand_and_taken_over() {
+    let controller = network::shared_controller().await;
+    let world = World::new("begun").await;
+    network::connect(&world, &controller).await;
+    let far = Far::of(
+        ApiServer::start_with(Controllers::StatefulSets)
+            .await
+            .unwrap(),
+    )
+    .await;
+    let _operator = Operator::start(&world);
+    network::until_ready(&world).await;
+    let values = json!({"token": far.token().await, "ca.crt": far.ca});
+    world.secret("far", values).await;
+    let mut spec = far.spec(&json!({"token": {"name": "far"}}));
+    spec["server"] = json!("https://127.0.0.1:1");
+    clusters::create(&world, "far", spec).await;
+    world.create::<ZitiRouter>(placed("begun", 2)).await;
+    world
+        .told::<ZitiRouter>(
+            "begun",
+            types::READY,
+            "Unknown",
+            reasons::CLUSTER_UNREACHABLE,
+        )
+        .await;
+    // Registered and with tokens, although nobody can get there.
+    let tokens = [world.token("begun-0").await, world.token("begun-1").await];
+    let printed = bootstrap(&world, "begun");
+    for token in &tokens {
+        let encoded = STANDARD.encode(token);
+        assert!(printed.contains(&encoded), "the tokens are in the Secret");
+    }
+    kubernetes::apply_yaml(&far.server.client(), &printed, THERE)
+        .await
+        .unwrap();
+    let begun = far.until::<StatefulSet>("begun", runs(2)).await.unwrap();
+    far.until::<Pod>("begun-1", exists).await;
+
+    // Now it is reached, and is as the operator would have made it.
+    world
+        .patch::<ZitiCluster>("far", json!({"spec": {"server": far.url}}))
+        .await;
+    clusters::ready(&world, "far").await;
+    world
+        .told::<ZitiRouter>("begun", types::READY, "False", reasons::MEMBERS_NOT_READY)
+        .await;
+    let now = far.api::<StatefulSet>().get("begun").await.unwrap();
+    assert_eq!(
+        (now.uid(), now.metadata.generation),
+        (begun.uid(), begun.metadata.generation)
+    );
+    assert_eq!(
+        [world.token("begun-0").await, world.token("begun-1").await],
+        tokens
+    );
+    world.delete::<ZitiRouter>("begun").await;
+    world.until_gone::<ZitiRouter>("begun").await;
+    assert_eq!(far.names::<Secret>("begun").await.len(), 0);
+    assert_eq!(far.names::<StatefulSet>("begun").await.len(), 0);
+
+    // One that has never run needs nobody's word to go.
+    let mut spec = far.spec(&json!({"token": {"name": "far"}}));
+    spec["server"] = json!("https://127.0.0.1:1");
+    clusters::create(&world, "other", spec).await;
+    let elsewhere = zitirouter("never", 1, json!({"clusterRef": {"name": "other"}}));
+    world.create::<ZitiRouter>(elsewhere).await;
+    world.token("never-0").await;
+    world.delete::<ZitiRouter>("never").await;
+    world.until_gone::<ZitiRouter>("never").await;
+    assert_eq!(world.list::<EdgeRouter>().await.len(), 0);
+}
+
+/// What `ziti-operator bootstrap` prints, with the operator's own rights.
+fn bootstrap(world: &World, name: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_ziti-operator"))
+        .args(["bootstrap", name, "--namespace", &world.namespace])
+        .args(["--install-id", &world.namespace])
+        .args(["--agent-image", AGENT_IMAGE, "--router-image", ROUTER_IMAGE])
+        .env("KUBECONFIG", world.operator_kubeconfig())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
