@@ -70,6 +70,10 @@ pub const FINALIZER_CONTROLLER: &str = "openziti.io/ziticontroller";
 /// to another cluster, by a `ZitiCluster` that names it.
 pub const ANNOTATION_CLUSTER_AUDIENCE: &str = "openziti.io/cluster-audience";
 
+/// Type of the Secrets that a `ZitiCluster` may send to the address in its own spec:
+/// whoever made the Secret has said so.
+pub const SECRET_TYPE_CLUSTER: &str = "openziti.io/cluster-credential";
+
 /// Finalizer on a `ZitiCluster` while something is deployed there.
 pub const FINALIZER_CLUSTER: &str = "openziti.io/ziticluster";
 

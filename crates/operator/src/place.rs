@@ -100,6 +100,7 @@ impl Place {
             namespace,
             name: set.to_owned(),
             uid: String::new(),
+            earlier_install: None,
         };
         Self::afar(context, cluster, home, OwnerReference::default())
     }

@@ -2,6 +2,7 @@
 //! what of it the hub gets. `main` calls [`run`].
 
 use anyhow::{Context, Result, bail};
+use api::names;
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -113,6 +114,7 @@ async fn for_the_hub(args: &CredentialArgs, cluster: &str) -> Result<Vec<Value>>
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": format!("{cluster}-credential")},
+            "type": names::SECRET_TYPE_CLUSTER,
             "data": {"token": token, "ca.crt": authority},
         }),
         json!({

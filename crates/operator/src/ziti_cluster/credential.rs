@@ -80,6 +80,10 @@ async fn of_kubeconfig(
     reference: &KubeconfigCredential,
 ) -> Result<Access, Problem> {
     let secret = secret(context, object, &reference.name).await?;
+    let spec = &object.spec;
+    if spec.server.is_some() || spec.certificate_authority.is_some() || spec.proxy.is_some() {
+        may_be_sent(&secret)?;
+    }
     let text = text(&secret, &reference.key)?;
     let source = format!("key {} of Secret {}", reference.key, reference.name);
     kubeconfig::access(text.expose_secret(), reference.context.as_deref(), &source)
@@ -87,6 +91,7 @@ async fn of_kubeconfig(
 
 async fn of_token(context: &Context, object: &ZitiCluster, name: &str) -> Result<Access, Problem> {
     let secret = secret(context, object, name).await?;
+    may_be_sent(&secret)?;
     let token = text(&secret, "token")?;
     let authority = secret.data.as_ref().and_then(|data| data.get("ca.crt"));
     Ok(Access {
@@ -97,6 +102,22 @@ async fn of_token(context: &Context, object: &ZitiCluster, name: &str) -> Result
         },
         ..Access::default()
     })
+}
+
+/// Whether a Secret may be sent to where a ZitiCluster says, rather than to where it
+/// says itself. Otherwise whoever may write a ZitiCluster had every token of the
+/// namespace.
+fn may_be_sent(secret: &Secret) -> Result<(), Problem> {
+    let wanted = names::SECRET_TYPE_CLUSTER;
+    if secret.type_.as_deref() == Some(wanted) {
+        return Ok(());
+    }
+    let message = format!(
+        "Secret {name} is not of type {wanted}, so what is in it is not sent to the address in spec: make it anew as \
+         `ziti-operator cluster-credential` prints it, or with kubectl create secret generic {name} --type={wanted}",
+        name = secret.name_any(),
+    );
+    Err(Problem::new(reasons::CREDENTIAL_REFUSED, message))
 }
 
 /// A short-lived token of a ServiceAccount, and when to ask for the next.

@@ -101,6 +101,15 @@ fn printed(more: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A Secret that a ZitiCluster may send to where it says.
+pub(crate) async fn credential(world: &World, name: &str, values: Value) {
+    let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+        "type": names::SECRET_TYPE_CLUSTER, "stringData": values});
+    kubernetes::apply(&world.client, object, &world.namespace)
+        .await
+        .unwrap();
+}
+
 pub(crate) async fn create(world: &World, name: &str, spec: Value) {
     let object = json!({"metadata": {"name": name}, "spec": spec});
     world.create::<ZitiCluster>(object).await;
@@ -126,7 +135,7 @@ async fn the_printed_rights_are_enough_and_each_of_them_is_asked_for() {
     let far = Far::start().await;
     let _operator = Operator::start(&world);
     let values = json!({"token": far.token().await, "ca.crt": far.ca});
-    world.secret("far", values).await;
+    credential(&world, "far", values).await;
     create(&world, "far", far.spec(&json!({"token": {"name": "far"}}))).await;
     ready(&world, "far").await;
     let status = world.get::<ZitiCluster>("far").await.status.unwrap();
@@ -149,7 +158,7 @@ async fn the_printed_rights_are_enough_and_each_of_them_is_asked_for() {
     roles.replace(ACCOUNT, &params, &role).await.unwrap();
     // A changed credential is judged anew.
     let values = json!({"token": far.token().await, "ca.crt": far.ca});
-    world.secret("far", values).await;
+    credential(&world, "far", values).await;
     let message = world
         .told::<ZitiCluster>("far", types::READY, "False", reasons::PERMISSIONS_MISSING)
         .await;
@@ -259,6 +268,15 @@ async fn each_fault_has_a_reason_says_what_to_do_and_heals() {
             "what runs there is left alone",
             json!({"spec": {"server": far.url}}),
         ),
+        // Anybody's token is not sent to wherever a ZitiCluster says.
+        (
+            "untyped",
+            by_token("foreign"),
+            json!(null),
+            reasons::CREDENTIAL_REFUSED,
+            "is not of type openziti.io/cluster-credential",
+            json!({"spec": {"credential": {"token": {"name": "no-key"}}}}),
+        ),
         (
             "accounts",
             far.spec(&json!({"serviceAccount": {"name": "default", "audience": "far"}})),
@@ -268,9 +286,10 @@ async fn each_fault_has_a_reason_says_what_to_do_and_heals() {
             absent,
         ),
     ];
+    world.secret("foreign", good.clone()).await;
     for (name, spec, values, ..) in &rows {
         if !values.is_null() {
-            world.secret(name, values.clone()).await;
+            credential(&world, name, values.clone()).await;
         }
         create(&world, name, spec.clone()).await;
     }
@@ -292,7 +311,7 @@ async fn each_fault_has_a_reason_says_what_to_do_and_heals() {
         if mended["spec"].is_object() {
             world.patch::<ZitiCluster>(name, mended).await;
         } else {
-            world.secret(name, mended).await;
+            credential(&world, name, mended).await;
         }
         ready(&world, name).await;
     }

@@ -43,7 +43,7 @@ async fn two_clusters(name: &str, controller: &LocalController) -> (World, Far, 
     .await;
     let operator = Operator::start(&world);
     let values = json!({"token": far.token().await, "ca.crt": far.ca});
-    world.secret("far", values).await;
+    clusters::credential(&world, "far", values).await;
     let spec = far.spec(&json!({"token": {"name": "far"}}));
     clusters::create(&world, "far", spec).await;
     clusters::ready(&world, "far").await;
@@ -267,7 +267,7 @@ async fn a_cluster_that_never_comes_back_is_given_up_and_what_is_left_is_taken_b
     let message = world
         .told::<ZitiRouter>("theirs", types::READY, "False", reasons::NAME_TAKEN)
         .await;
-    assert!(message.contains("of another installation"), "{message}");
+    assert!(message.contains("says other/given-up/theirs/1-2-3"), "{message}");
     world.delete::<ZitiRouter>("theirs").await;
     world.until_gone::<ZitiRouter>("theirs").await;
 }
@@ -286,7 +286,7 @@ async fn a_cluster_that_is_reached_by_its_own_set_is_begun_by_hand_and_taken_ove
     let _operator = Operator::start(&world);
     network::until_ready(&world).await;
     let values = json!({"token": far.token().await, "ca.crt": far.ca});
-    world.secret("far", values).await;
+    clusters::credential(&world, "far", values).await;
     let mut spec = far.spec(&json!({"token": {"name": "far"}}));
     spec["server"] = json!("https://127.0.0.1:1");
     clusters::create(&world, "far", spec).await;

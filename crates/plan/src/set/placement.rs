@@ -16,6 +16,7 @@ use api::reasons::types;
 use api::{EdgeRouter, ZitiRouter, names, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 use std::fmt;
 
 /// How soon to look again at a set whose cluster cannot be worked in. The cluster's
@@ -33,6 +34,8 @@ pub struct Home {
     pub name: String,
     /// Uid of the ZitiRouter.
     pub uid: String,
+    /// An earlier id of the installation, by a person's word; said in no object.
+    pub earlier_install: Option<String>,
 }
 
 impl fmt::Display for Home {
@@ -42,6 +45,7 @@ impl fmt::Display for Home {
             namespace,
             name,
             uid,
+            earlier_install: _,
         } = self;
         write!(formatter, "{install}/{namespace}/{name}/{uid}")
     }
@@ -56,6 +60,10 @@ impl Home {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
+            earlier_install: object
+                .annotations()
+                .get(names::ANNOTATION_CONFIRM_INSTALL)
+                .cloned(),
         }
     }
 
@@ -69,6 +77,7 @@ impl Home {
             namespace,
             name,
             uid,
+            earlier_install: None,
         })
     }
 
@@ -83,31 +92,36 @@ impl Home {
 
     /// The reverse: an object of the other cluster, as if it were here. One of an
     /// earlier ZitiRouter of the same name and place, which is gone and could not
-    /// take it away, has no owner, and so may be taken back.
+    /// take it away, has no owner, and so may be taken back; likewise one that was
+    /// made under an earlier id of the installation.
     pub fn enter(&self, metadata: &mut ObjectMeta, owner: &OwnerReference) {
         let Some(home) = Self::read(metadata) else {
             return;
         };
-        if home == *self {
+        if self.is_said_by(&home) {
             metadata.owner_references = Some(vec![owner.clone()]);
-        } else if !self.is_successor_of(&home) {
+        } else if !self.succeeds(&home) {
             metadata.owner_references = Some(vec![OwnerReference {
-                name: home.name,
-                uid: home.uid,
+                name: home.name.clone(),
+                // No uid of this cluster.
+                uid: home.to_string(),
                 ..owner.clone()
             }]);
         }
     }
 
-    fn is_successor_of(&self, other: &Self) -> bool {
-        let place = |home: &Self| {
-            (
-                home.install.clone(),
-                home.namespace.clone(),
-                home.name.clone(),
-            )
-        };
-        place(self) == place(other)
+    fn is_said_by(&self, home: &Self) -> bool {
+        self.uid == home.uid && self.install == home.install && self.has_place_of(home)
+    }
+
+    fn succeeds(&self, home: &Self) -> bool {
+        let same = self.install == home.install;
+        let was = self.earlier_install.as_ref() == Some(&home.install);
+        (same || was) && self.has_place_of(home)
+    }
+
+    fn has_place_of(&self, home: &Self) -> bool {
+        self.namespace == home.namespace && self.name == home.name
     }
 }
 
@@ -182,19 +196,21 @@ pub(super) fn taken(facts: &Facts) -> Option<Problem> {
     let cluster = facts.object.spec.cluster()?;
     let uid = facts.object.metadata.uid.as_deref();
     let there = facts.stateful_sets.iter().map(|set| &set.metadata);
-    let mut there = there
+    let there = there
         .chain(facts.services.iter().map(|service| &service.metadata))
         .chain(facts.config_maps.iter().map(|map| &map.metadata));
-    if !there.any(|metadata| controller(metadata).is_some_and(|owner| Some(owner) != uid)) {
-        return None;
-    }
+    let whose = there
+        .filter_map(controller)
+        .find(|owner| Some(*owner) != uid)?;
     let set = render::set_name(facts.object);
     let message = format!(
-        "namespace {} of ZitiCluster {cluster} has a set {set} of another ZitiRouter, or of another installation (annotation {} of its \
-         StatefulSets and Services says whose): nothing of it is touched. Choose another name. If it was left behind, delete it \
-         there: kubectl delete statefulsets,services,configmaps,secrets -l {}={set}",
+        "namespace {} of ZitiCluster {cluster} has a set {set} that is not this ZitiRouter's: annotation {} there says {whose} (install \
+         id, namespace, name, uid). Nothing of it is touched. Choose another name; or, if that is an earlier id of this installation, \
+         annotate this ZitiRouter with {}=<that id>; or, if it was left behind, delete it there: kubectl delete \
+         statefulsets,services,configmaps,secrets -l {}={set}",
         render::namespace(facts.object),
         names::ANNOTATION_HOME,
+        names::ANNOTATION_CONFIRM_INSTALL,
         names::LABEL_SET
     );
     Some(Problem::new(reasons::NAME_TAKEN, message))
@@ -234,4 +250,62 @@ pub(super) fn clear(facts: &Facts, steps: &mut Vec<Step>) -> bool {
         steps.push(Step::DeleteTokens);
     }
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home(install: &str, uid: &str) -> Home {
+        Home {
+            install: install.to_owned(),
+            namespace: "ziti".to_owned(),
+            name: "edge".to_owned(),
+            uid: uid.to_owned(),
+            earlier_install: None,
+        }
+    }
+
+    /// Whose an object of `made` is for `reader`: its, nobody's or another's.
+    fn whose(made: &Home, reader: &Home) -> &'static str {
+        let owner = OwnerReference {
+            uid: reader.uid.clone(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        let mut metadata = ObjectMeta {
+            owner_references: Some(vec![owner.clone()]),
+            ..ObjectMeta::default()
+        };
+        made.leave(&mut metadata, "there");
+        assert_eq!(metadata.owner_references, None);
+        assert_eq!(metadata.namespace.as_deref(), Some("there"));
+        reader.enter(&mut metadata, &owner);
+        match controller(&metadata) {
+            Some(uid) if uid == reader.uid => "its",
+            Some(_) => "another's",
+            None => "nobody's",
+        }
+    }
+
+    #[test]
+    fn what_was_made_for_a_set_is_its_own_and_a_successors_to_take() {
+        let own = home("a/b", "1");
+        assert_eq!(whose(&own, &own), "its");
+        assert_eq!(whose(&own, &home("a/b", "2")), "nobody's");
+        assert_eq!(whose(&own, &home("other", "2")), "another's");
+        // A copy of a whole cluster has the same uids.
+        assert_eq!(whose(&own, &home("other", "1")), "another's");
+        let renamed = Home {
+            earlier_install: Some("a/b".to_owned()),
+            ..home("other", "1")
+        };
+        assert_eq!(whose(&own, &renamed), "nobody's");
+        assert_eq!(whose(&renamed, &renamed), "its");
+        let elsewhere = Home {
+            namespace: "else".to_owned(),
+            ..home("a/b", "1")
+        };
+        assert_eq!(whose(&own, &elsewhere), "another's");
+    }
 }

@@ -7,7 +7,7 @@
 pub mod grant;
 pub mod rights;
 
-use crate::conditions::{Conditions, Truth};
+use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
 use api::reasons::{self, types};
 use api::{ZitiCluster, ZitiClusterStatus, names};
@@ -18,8 +18,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 const REFRESH: SignedDuration = SignedDuration::from_mins(1);
 /// How soon one is tried again that has just gone away, or refuses us.
 const SOONEST: SignedDuration = SignedDuration::from_secs(5);
-/// A cluster that is away for long is tried again after a quarter of that time, and
-/// at least so often.
+/// A cluster that is not ready for long is tried again after a quarter of that time,
+/// and at least so often.
 const LATEST: SignedDuration = SignedDuration::from_mins(1);
 /// How many missing permissions a message names; the status has them all.
 const NAMED: usize = 5;
@@ -253,9 +253,9 @@ fn pause(
     if verdict.is_ok() {
         return REFRESH;
     }
-    let away = status.away_since.as_ref();
-    let away = away.map_or(SignedDuration::ZERO, |since| now.duration_since(since.0));
-    (away / 4).clamp(SOONEST, LATEST)
+    let ready = find(&status.conditions, types::READY);
+    let since = ready.map_or(now, |ready| ready.last_transition_time.0);
+    (now.duration_since(since) / 4).clamp(SOONEST, LATEST)
 }
 
 #[cfg(test)]
