@@ -94,10 +94,12 @@ pub struct ZitiClusterSpec {
 #[serde(rename_all = "camelCase")]
 pub enum ClusterCredential {
     /// A kubeconfig in a Secret, with everything in it: one that runs a program
-    /// or reads files is refused, since both would be the operator's.
+    /// or reads files is refused, since both would be the operator's. To be sent to
+    /// another address or proxy, or to be verified by another CA, than it says itself
+    /// it must be of type `openziti.io/cluster-credential`.
     Kubeconfig(KubeconfigCredential),
-    /// A Secret with the keys `token` and `ca.crt`, as
-    /// `ziti-operator cluster-credential` makes it.
+    /// A Secret of type `openziti.io/cluster-credential` with the keys `token` and
+    /// `ca.crt`, as `ziti-operator cluster-credential` makes it.
     Token(SecretRef),
     /// A ServiceAccount of this namespace, for which the operator asks short-lived
     /// tokens of its own cluster: where the other one trusts this one's issuer.

@@ -6,14 +6,16 @@ use crate::context::{Backoff, Context, Stores};
 use crate::controller::Clients;
 use crate::leader::Leadership;
 use crate::networks::{Access, Networks};
+use crate::ziti_cluster::{self, Links};
 use crate::{controller, edge_router, network, poller, set};
 use anyhow::{Context as _, Result, bail};
 use api::reasons;
-use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter};
+use api::{EdgeRouter, ZitiCluster, ZitiController, ZitiNetwork, ZitiRouter};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{reflector, watcher};
 use kube::{Client, Resource, ResourceExt};
 use plan::Settings;
@@ -21,8 +23,10 @@ use plan::edge_router::Problem;
 use plan::foresight::{self, Foreseen};
 use plan::set as set_plan;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use tokio::sync::Semaphore;
 use ziti::management::{EdgeRouterEntity, Filter};
 
 /// Everything that the controllers look at, read once.
@@ -52,6 +56,8 @@ pub(super) struct SetPlan {
     pub(super) object: ZitiRouter,
     /// Its children, as they are.
     pub(super) known: Known,
+    /// The namespace of its workloads.
+    pub(super) namespace: String,
     pub(super) plan: set_plan::Plan,
     pub(super) steps: Vec<Foreseen<set_plan::Step>>,
 }
@@ -90,7 +96,8 @@ impl Look {
             networks,
             leadership: Leadership::alone(),
             controllers: Clients::default(),
-            clusters: crate::ziti_cluster::Links::default(),
+            clusters: Links::new().0,
+            turns: Semaphore::new(1),
             // Whoever asks once has seen nothing for long.
             started: Timestamp::now(),
             backoff: Backoff::default(),
@@ -98,8 +105,7 @@ impl Look {
                 networks: stored(&client, namespaces).await?,
                 edge_routers: stored(&client, namespaces).await?,
                 routers: stored(&client, namespaces).await?,
-                // No other cluster is planned for.
-                clusters: kube::runtime::reflector::store().0,
+                clusters: stored(&client, namespaces).await?,
             },
             client,
         };
@@ -185,12 +191,56 @@ impl Look {
         })
     }
 
+    /// Look at another cluster, so that a set there can be looked at.
+    async fn reach(&self, namespace: &str, name: &str) -> Result<()> {
+        let reference = ObjectRef::<ZitiCluster>::new(name).within(namespace);
+        let object = self.context.stores.clusters.get(&reference);
+        let object =
+            object.with_context(|| format!("namespace {namespace} has no ZitiCluster {name}"))?;
+        match ziti_cluster::judge(&self.context, &object).await.verdict {
+            Ok(()) => Ok(()),
+            Err(problem) => bail!(
+                "ZitiCluster {name}: {}: {}",
+                problem.reason,
+                problem.message
+            ),
+        }
+    }
+
+    /// The namespace in another cluster, and the objects with which a set begins there.
+    pub(super) async fn bootstrap(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(String, Vec<Value>)> {
+        let reference = ObjectRef::<ZitiRouter>::new(name).within(namespace);
+        let object = self.context.stores.routers.get(&reference);
+        let object =
+            object.with_context(|| format!("namespace {namespace} has no ZitiRouter {name}"))?;
+        let cluster = object.spec.cluster();
+        let cluster = cluster.with_context(|| {
+            format!("ZitiRouter {name} has no spec.clusterRef: it runs in this cluster, where the operator deploys it")
+        })?;
+        let reference = ObjectRef::<ZitiCluster>::new(cluster).within(namespace);
+        let known = self.context.stores.clusters.get(&reference);
+        let known =
+            known.with_context(|| format!("namespace {namespace} has no ZitiCluster {cluster}"))?;
+        let there = known.remote_namespace();
+        let objects = set::bootstrap(&self.context, &object, &there).await?;
+        Ok((there, objects))
+    }
+
     /// First the set without tokens: that gives its EdgeRouters. They give the
     /// tokens that are to come, and with those the set is asked again.
     pub(super) async fn router(&self, object: &ZitiRouter) -> Result<RouterPlan> {
-        let facts = set::look(&self.context, object)
+        if let Some(cluster) = object.spec.cluster() {
+            self.reach(&object.namespace().unwrap_or_default(), cluster)
+                .await?;
+        }
+        let seen = set::look(&self.context, object)
             .await
             .with_context(|| format!("looking at ZitiRouter {}", object.name_any()))?;
+        let facts = seen.facts(&self.context);
         let (_, steps) = foresight::set(&facts, &BTreeMap::new());
         let mut tokens = BTreeMap::new();
         let mut members = Vec::new();
@@ -209,6 +259,7 @@ impl Look {
             set: SetPlan {
                 object: object.clone(),
                 known: Known::of(&facts),
+                namespace: facts.object.namespace().unwrap_or_default(),
                 plan,
                 steps,
             },

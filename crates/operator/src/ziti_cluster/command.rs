@@ -2,6 +2,7 @@
 //! what of it the hub gets. `main` calls [`run`].
 
 use anyhow::{Context, Result, bail};
+use api::names;
 use clap::Args;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -27,6 +28,11 @@ pub(crate) struct CredentialArgs {
     #[arg(long, default_value = "ziti-operator-hub")]
     name: String,
 
+    /// Also print the right to read the cluster's nodes, which routers of topology
+    /// PerNode need there.
+    #[arg(long, conflicts_with = "cluster")]
+    nodes: bool,
+
     /// Name of the ZitiCluster: print it, and the Secret that it names.
     #[arg(long)]
     cluster: Option<String>,
@@ -45,7 +51,13 @@ pub(crate) struct CredentialArgs {
 /// Print the objects.
 pub(crate) fn run(args: &CredentialArgs) -> Result<()> {
     let objects = match &args.cluster {
-        None => grant::objects(&args.name, &args.namespace),
+        None => {
+            let mut objects = grant::objects(&args.name, &args.namespace);
+            if args.nodes {
+                objects.extend(grant::of_nodes(&args.name, &args.namespace));
+            }
+            objects
+        }
         Some(cluster) => {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -102,6 +114,7 @@ async fn for_the_hub(args: &CredentialArgs, cluster: &str) -> Result<Vec<Value>>
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": format!("{cluster}-credential")},
+            "type": names::SECRET_TYPE_CLUSTER,
             "data": {"token": token, "ca.crt": authority},
         }),
         json!({

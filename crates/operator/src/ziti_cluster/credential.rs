@@ -2,6 +2,7 @@
 //! this controller uses this module.
 
 use super::kubeconfig;
+use super::watch::RENEWED;
 use crate::context::Context;
 use crate::problem;
 use api::ziti_cluster::{ClusterCredential, KubeconfigCredential, ServiceAccountCredential};
@@ -25,6 +26,8 @@ use std::time::Duration;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an answer, or a part of one, may take.
 const ANSWER: Duration = Duration::from_secs(15);
+/// How long a watch may be silent: longer than it is asked for.
+const SILENCE: Duration = Duration::from_secs(RENEWED as u64 + 15);
 /// How long a token that we ask for ourselves shall live; it is asked for anew when
 /// a fifth of that is left.
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(1);
@@ -45,6 +48,15 @@ pub(super) struct Inputs {
     pub(super) config: Config,
     /// What tells it from other inputs, without telling it.
     pub(super) digest: String,
+}
+
+impl Inputs {
+    /// The same for watches.
+    pub(super) fn watching(&self) -> Config {
+        let mut config = self.config.clone();
+        config.read_timeout = Some(SILENCE);
+        config
+    }
 }
 
 /// Everything that is read before a client is made, but for a token that has to be
@@ -68,6 +80,10 @@ async fn of_kubeconfig(
     reference: &KubeconfigCredential,
 ) -> Result<Access, Problem> {
     let secret = secret(context, object, &reference.name).await?;
+    let spec = &object.spec;
+    if spec.server.is_some() || spec.certificate_authority.is_some() || spec.proxy.is_some() {
+        may_be_sent(&secret)?;
+    }
     let text = text(&secret, &reference.key)?;
     let source = format!("key {} of Secret {}", reference.key, reference.name);
     kubeconfig::access(text.expose_secret(), reference.context.as_deref(), &source)
@@ -75,6 +91,7 @@ async fn of_kubeconfig(
 
 async fn of_token(context: &Context, object: &ZitiCluster, name: &str) -> Result<Access, Problem> {
     let secret = secret(context, object, name).await?;
+    may_be_sent(&secret)?;
     let token = text(&secret, "token")?;
     let authority = secret.data.as_ref().and_then(|data| data.get("ca.crt"));
     Ok(Access {
@@ -85,6 +102,22 @@ async fn of_token(context: &Context, object: &ZitiCluster, name: &str) -> Result
         },
         ..Access::default()
     })
+}
+
+/// Whether a Secret may be sent to where a ZitiCluster says, rather than to where it
+/// says itself. Otherwise whoever may write a ZitiCluster had every token of the
+/// namespace.
+fn may_be_sent(secret: &Secret) -> Result<(), Problem> {
+    let wanted = names::SECRET_TYPE_CLUSTER;
+    if secret.type_.as_deref() == Some(wanted) {
+        return Ok(());
+    }
+    let message = format!(
+        "Secret {name} is not of type {wanted}, so what is in it is not sent to the address in spec: make it anew as \
+         `ziti-operator cluster-credential` prints it, or with kubectl create secret generic {name} --type={wanted}",
+        name = secret.name_any(),
+    );
+    Err(Problem::new(reasons::CREDENTIAL_REFUSED, message))
 }
 
 /// A short-lived token of a ServiceAccount, and when to ask for the next.

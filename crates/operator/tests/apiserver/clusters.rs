@@ -22,21 +22,25 @@ use crate::operator::Operator;
 use crate::world::{Told, World};
 
 /// The namespace there.
-const THERE: &str = "edge";
+pub(crate) const THERE: &str = "edge";
 /// The account that the program prints.
 const ACCOUNT: &str = "ziti-operator-hub";
 
 /// The other cluster.
-struct Far {
-    server: ApiServer,
-    url: String,
-    ca: String,
+pub(crate) struct Far {
+    pub(crate) server: ApiServer,
+    pub(crate) url: String,
+    pub(crate) ca: String,
 }
 
 impl Far {
     /// One in which was applied what the program prints.
-    async fn start() -> Self {
-        let server = ApiServer::start().await.unwrap();
+    pub(crate) async fn start() -> Self {
+        Self::of(ApiServer::start().await.unwrap()).await
+    }
+
+    /// The same on this API server.
+    pub(crate) async fn of(server: ApiServer) -> Self {
         let config = Kubeconfig::read_from(server.kubeconfig()).unwrap();
         let cluster = config.clusters[0].cluster.clone().unwrap();
         let ca = match cluster.certificate_authority_data {
@@ -60,14 +64,14 @@ impl Far {
             .unwrap();
     }
 
-    async fn grant(&self) {
+    pub(crate) async fn grant(&self) {
         kubernetes::apply_yaml(&self.server.client(), &printed(&[]), THERE)
             .await
             .unwrap();
     }
 
     /// A token of the account. No controller of this cluster fills the Secret.
-    async fn token(&self) -> String {
+    pub(crate) async fn token(&self) -> String {
         let api: Api<ServiceAccount> = Api::namespaced(self.server.client(), THERE);
         let request = TokenRequest {
             spec: TokenRequestSpec {
@@ -81,7 +85,7 @@ impl Far {
         answer.unwrap().status.unwrap().token
     }
 
-    fn spec(&self, credential: &Value) -> Value {
+    pub(crate) fn spec(&self, credential: &Value) -> Value {
         json!({"server": self.url, "namespace": THERE, "credential": credential})
     }
 }
@@ -97,7 +101,16 @@ fn printed(more: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-async fn create(world: &World, name: &str, spec: Value) {
+/// A Secret that a ZitiCluster may send to where it says.
+pub(crate) async fn credential(world: &World, name: &str, values: Value) {
+    let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
+        "type": names::SECRET_TYPE_CLUSTER, "stringData": values});
+    kubernetes::apply(&world.client, object, &world.namespace)
+        .await
+        .unwrap();
+}
+
+pub(crate) async fn create(world: &World, name: &str, spec: Value) {
     let object = json!({"metadata": {"name": name}, "spec": spec});
     world.create::<ZitiCluster>(object).await;
 }
@@ -110,7 +123,7 @@ impl Told for ZitiCluster {
     }
 }
 
-async fn ready(world: &World, name: &str) {
+pub(crate) async fn ready(world: &World, name: &str) {
     world
         .told::<ZitiCluster>(name, types::READY, "True", reasons::READY)
         .await;
@@ -122,7 +135,7 @@ async fn the_printed_rights_are_enough_and_each_of_them_is_asked_for() {
     let far = Far::start().await;
     let _operator = Operator::start(&world);
     let values = json!({"token": far.token().await, "ca.crt": far.ca});
-    world.secret("far", values).await;
+    credential(&world, "far", values).await;
     create(&world, "far", far.spec(&json!({"token": {"name": "far"}}))).await;
     ready(&world, "far").await;
     let status = world.get::<ZitiCluster>("far").await.status.unwrap();
@@ -145,7 +158,7 @@ async fn the_printed_rights_are_enough_and_each_of_them_is_asked_for() {
     roles.replace(ACCOUNT, &params, &role).await.unwrap();
     // A changed credential is judged anew.
     let values = json!({"token": far.token().await, "ca.crt": far.ca});
-    world.secret("far", values).await;
+    credential(&world, "far", values).await;
     let message = world
         .told::<ZitiCluster>("far", types::READY, "False", reasons::PERMISSIONS_MISSING)
         .await;
@@ -255,6 +268,15 @@ async fn each_fault_has_a_reason_says_what_to_do_and_heals() {
             "what runs there is left alone",
             json!({"spec": {"server": far.url}}),
         ),
+        // Anybody's token is not sent to wherever a ZitiCluster says.
+        (
+            "untyped",
+            by_token("foreign"),
+            json!(null),
+            reasons::CREDENTIAL_REFUSED,
+            "is not of type openziti.io/cluster-credential",
+            json!({"spec": {"credential": {"token": {"name": "no-key"}}}}),
+        ),
         (
             "accounts",
             far.spec(&json!({"serviceAccount": {"name": "default", "audience": "far"}})),
@@ -264,9 +286,10 @@ async fn each_fault_has_a_reason_says_what_to_do_and_heals() {
             absent,
         ),
     ];
+    world.secret("foreign", good.clone()).await;
     for (name, spec, values, ..) in &rows {
         if !values.is_null() {
-            world.secret(name, values.clone()).await;
+            credential(&world, name, values.clone()).await;
         }
         create(&world, name, spec.clone()).await;
     }
@@ -288,7 +311,7 @@ async fn each_fault_has_a_reason_says_what_to_do_and_heals() {
         if mended["spec"].is_object() {
             world.patch::<ZitiCluster>(name, mended).await;
         } else {
-            world.secret(name, mended).await;
+            credential(&world, name, mended).await;
         }
         ready(&world, name).await;
     }

@@ -2,8 +2,8 @@
 
 use super::{Facts, Network, object_names, pod_options, reach_check, tunnel, workload};
 use crate::edge_router::Problem;
+use api::reasons;
 use api::router::Topology;
-use api::{ZitiRouter, reasons};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -50,10 +50,14 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         ));
     }
     if spec.effective_topology() == Topology::PerNode && facts.nodes.is_none() {
-        return Some(Problem::new(
-            reasons::FORBIDDEN,
-            "topology PerNode needs to know the cluster's nodes, which this operator may not read: install its chart with rbac.nodes=true",
-        ));
+        let message = match spec.cluster() {
+            None => "topology PerNode needs to know the cluster's nodes, which this operator may not read: install its chart with rbac.nodes=true".to_owned(),
+            Some(cluster) => format!(
+                "topology PerNode needs to know the nodes of ZitiCluster {cluster}, which the credential may not read: apply there what \
+                 `ziti-operator cluster-credential --nodes` prints"
+            ),
+        };
+        return Some(Problem::new(reasons::FORBIDDEN, message));
     }
     let named = [
         ("spec.csr.sans.dns", spec.csr.sans.dns.as_slice()),
@@ -116,15 +120,14 @@ pub(super) fn duplicated(tokens: &BTreeMap<String, String>) -> BTreeSet<String> 
         .collect()
 }
 
-/// A member's name on the network.
+/// A member's name on the network. `namespace` is that of the ZitiRouter.
 pub fn member_network_name(
-    object: &ZitiRouter,
+    namespace: &str,
     pattern: Option<&str>,
     install_id: &str,
     member: &str,
 ) -> Option<String> {
     let pattern = pattern?;
-    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     let name = pattern
         .replace("{member}", member)
         .replace("{namespace}", namespace)
