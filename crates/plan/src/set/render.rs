@@ -105,7 +105,7 @@ pub fn edge_router(facts: &Facts, member: &str, node: Option<&str>) -> EdgeRoute
         metadata,
         spec: EdgeRouterSpec {
             network_ref: spec.network_ref.clone(),
-            name: member_network_name(object, pattern, &facts.settings.install_id, member),
+            name: member_network_name(object, pattern, &facts.settings.install_id, None, member),
             role_attributes: spec.role_attributes.clone(),
             tunneler_enabled: spec.tunnel.mode != TunnelMode::None,
             cost: spec.cost,
