@@ -18,6 +18,7 @@ mod documents;
 mod edge_router;
 mod events;
 mod health;
+mod install;
 mod io;
 mod leader;
 mod network;

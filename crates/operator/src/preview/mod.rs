@@ -17,6 +17,7 @@ pub(crate) use overlay::{Overlay, reading};
 
 use crate::cluster_dns;
 use crate::events::Events;
+use crate::install;
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgAction, Args, ValueEnum};
 use documents::{Documents, Subject};
@@ -62,6 +63,11 @@ pub(crate) struct PlanArgs {
     /// As given to `ziti-operator run`.
     #[arg(long, env = "ZITI_OPERATOR_INSTALL_ID")]
     install_id: String,
+
+    /// As given to `ziti-operator run`: the namespace in which it is installed.
+    /// Without it, a router that a re-creation left is told as another's.
+    #[arg(long, env = "POD_NAMESPACE")]
+    lease_namespace: Option<String>,
 
     /// As given to `ziti-operator run`.
     #[arg(long, env = "ZITI_OPERATOR_AGENT_IMAGE")]
@@ -136,8 +142,13 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
         },
         (None, None) => bail!("give a NAME, or -f FILE"),
     };
+    let install_uid = match &args.lease_namespace {
+        Some(namespace) => Some(install::uid(&client, namespace).await?),
+        None => None,
+    };
     let settings = Settings {
         install_id: args.install_id.clone(),
+        install_uid,
         agent_image: args.agent_image.clone(),
         router_image: args.router_image.clone(),
         controller_image: args.controller_image.clone(),
