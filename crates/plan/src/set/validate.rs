@@ -2,8 +2,8 @@
 
 use super::{Facts, Network, object_names, pod_options, reach_check, tunnel, workload};
 use crate::edge_router::Problem;
+use api::reasons;
 use api::router::Topology;
-use api::{ZitiRouter, reasons};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -119,18 +119,17 @@ pub(super) fn duplicated(tokens: &BTreeMap<String, String>) -> BTreeSet<String> 
 /// What `{cluster}` stands for in the names of a set that is where the operator is.
 const LOCAL_CLUSTER: &str = "local";
 
-/// A member's name on the network, where a pattern makes another of it. `cluster`
-/// is the name of the ZitiCluster in which the set is placed; `None` for a set
-/// that is where the operator is.
+/// A member's name on the network, where a pattern makes another of it. `namespace`
+/// is that of the ZitiRouter, `cluster` the ZitiCluster in which it is placed;
+/// `None` for a set that is where the operator is.
 pub fn member_network_name(
-    object: &ZitiRouter,
+    namespace: &str,
     pattern: Option<&str>,
     install_id: &str,
     cluster: Option<&str>,
     member: &str,
 ) -> Option<String> {
     let pattern = pattern?;
-    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     let name = pattern
         .replace("{member}", member)
         .replace("{namespace}", namespace)
@@ -144,9 +143,7 @@ mod tests {
     use super::*;
 
     fn named(pattern: &str, cluster: Option<&str>) -> Option<String> {
-        let mut set = ZitiRouter::new("lamp", serde_json::from_str("{}").unwrap());
-        set.metadata.namespace = Some("coast".into());
-        member_network_name(&set, Some(pattern), "pier", cluster, "lamp-0")
+        member_network_name("coast", Some(pattern), "pier", cluster, "lamp-0")
     }
 
     #[test]
