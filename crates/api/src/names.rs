@@ -51,6 +51,9 @@ pub const ANNOTATION_CONFIRM_ABANDON: &str = "openziti.io/confirm-abandon";
 /// reference: `<install id>/<namespace>/<name>/<uid>` of the `ZitiRouter`.
 pub const ANNOTATION_HOME: &str = "openziti.io/home";
 
+/// Label on each `ZitiRouter` that `ziti-operator spread` made of one manifest: the
+/// name in that.
+pub const LABEL_SPREAD: &str = "openziti.io/spread";
 /// Label on an `EdgeRouter`: the `ZitiCluster` where its router runs, if that is
 /// not this cluster.
 pub const LABEL_CLUSTER: &str = "openziti.io/ziticluster";

@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Adopt(crate::adopt::AdoptArgs),
     /// Print what another cluster has to apply, so that routers can be deployed there.
     ClusterCredential(crate::ziti_cluster::command::CredentialArgs),
+    /// Print a ZitiRouter for each of many clusters, made of one.
+    Spread(crate::spread::SpreadArgs),
 }
 
 #[derive(Debug, Args)]

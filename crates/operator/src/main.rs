@@ -31,6 +31,7 @@ mod preview;
 mod problem;
 mod run;
 mod set;
+mod spread;
 mod stream;
 mod watches;
 mod ziti_cluster;
@@ -69,6 +70,7 @@ fn carry_out(command: cli::Command) -> Result<ExitCode> {
         cli::Command::Adopt(args) => adopt::run(&args)?,
         cli::Command::Convert(args) => convert::run(&args)?,
         cli::Command::ClusterCredential(args) => ziti_cluster::command::run(&args)?,
+        cli::Command::Spread(args) => spread::run(&args)?,
         cli::Command::Plan(args) => return preview::run(&args),
     }
     Ok(ExitCode::SUCCESS)
