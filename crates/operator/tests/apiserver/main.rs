@@ -17,6 +17,7 @@ mod bad_tokens;
 mod clusters;
 mod convert;
 mod credentials;
+mod documented;
 mod drift;
 mod edge_router;
 mod event_stream;

@@ -97,6 +97,22 @@ impl World {
         Self::on(Arc::new(Shared::start().await), namespace).await
     }
 
+    /// A cluster of its own in which nothing is yet, neither the kinds nor the namespace.
+    pub(crate) async fn empty(namespace: &str) -> Self {
+        let server = ApiServer::start_with(Controllers::StatefulSets)
+            .await
+            .unwrap();
+        let client = kubernetes::client(&server.kubeconfig()).await.unwrap();
+        Self {
+            shared: Arc::new(Shared {
+                server,
+                rights: String::new(),
+            }),
+            client,
+            namespace: namespace.to_owned(),
+        }
+    }
+
     async fn on(shared: Arc<Shared>, namespace: &str) -> Self {
         let client = kubernetes::client(&shared.server.kubeconfig())
             .await
