@@ -107,7 +107,9 @@ pub enum AdoptionPolicy {
     /// very object (same install, namespace and name) is taken back.
     #[default]
     IfTagged,
-    /// Take over the router of that name, whoever made it.
+    /// Take over the router of that name, whoever made it. One that carries the
+    /// tags of another installation of the operator is refused all the same,
+    /// until the ZitiNetwork is annotated as the message says.
     ByName,
 }
 

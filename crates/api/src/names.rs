@@ -28,8 +28,9 @@ pub const MANAGER: &str = "ziti-operator";
 /// that the operator chooses by default, so that an operator upgrade is not a
 /// change of the template.
 pub const ANNOTATION_TEMPLATE: &str = "openziti.io/template-hash";
-/// Annotation by which a person confirms that another installation's network
-/// may be written to. Value: the install id found on the `ZitiNetwork`.
+/// Annotation on a `ZitiNetwork` by which a person confirms that this
+/// installation takes over from another one. Value: the install id found on the
+/// `ZitiNetwork`, or the uid of that installation ([`TAG_INSTALL_UID`]).
 pub const ANNOTATION_CONFIRM_INSTALL: &str = "openziti.io/confirm-install";
 /// Annotation by which a person confirms that the network behind the address
 /// is the right one. Value: the identity that the network reports now.
@@ -50,6 +51,9 @@ pub const ANNOTATION_CONFIRM_ABANDON: &str = "openziti.io/confirm-abandon";
 /// reference: `<install id>/<namespace>/<name>/<uid>` of the `ZitiRouter`.
 pub const ANNOTATION_HOME: &str = "openziti.io/home";
 
+/// Label on each `ZitiRouter` that `ziti-operator spread` made of one manifest: the
+/// name in that.
+pub const LABEL_SPREAD: &str = "openziti.io/spread";
 /// Label on an `EdgeRouter`: the `ZitiCluster` where its router runs, if that is
 /// not this cluster.
 pub const LABEL_CLUSTER: &str = "openziti.io/ziticluster";
@@ -91,6 +95,9 @@ pub const FIELD_MANAGER_ROUTER: &str = "ziti-operator-zitirouter";
 /// Ownership tag on the network: the installation that owns the router. Tag
 /// keys hold only letters, `-` and `_`: Ziti's filters take nothing else.
 pub const TAG_INSTALL: &str = "ziti-operator-install";
+/// Ownership tag: uid of the namespace in which the operator of that
+/// installation runs, which tells it from another that was given the same id.
+pub const TAG_INSTALL_UID: &str = "ziti-operator-install-uid";
 /// Ownership tag: namespace of the `EdgeRouter`.
 pub const TAG_NAMESPACE: &str = "ziti-operator-namespace";
 /// Ownership tag: name of the `EdgeRouter`.

@@ -66,8 +66,10 @@ pub struct ZitiNetworkSpec {
     pub control_plane: Option<ControlPlane>,
 
     /// How the members of a ZitiRouter are named on the network. `{member}`
-    /// is the member's name and must be there; `{namespace}` and `{install}`
-    /// keep apart those who share a network. Default: `{member}`.
+    /// is the member's name and must be there; `{namespace}`, `{install}` (the
+    /// operator's installId) and `{cluster}` (the ZitiCluster in which the set
+    /// is placed, `local` where it is in none) keep apart those who share a
+    /// network. A router that has a name keeps it. Default: `{member}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = ("self.contains('{member}')", "namePattern must contain {member}"))]
     #[schemars(length(min = 1, max = 128))]

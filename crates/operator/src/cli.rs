@@ -28,6 +28,8 @@ pub(crate) enum Command {
     ClusterCredential(crate::ziti_cluster::command::CredentialArgs),
     /// Print with what a set begins in a cluster that is reached through that very set.
     Bootstrap(crate::preview::bootstrap::BootstrapArgs),
+    /// Print a ZitiRouter for each of many clusters, made of one.
+    Spread(crate::spread::SpreadArgs),
 }
 
 #[derive(Debug, Args)]
@@ -63,7 +65,9 @@ pub(crate) struct RunArgs {
     )]
     pub(crate) watch_namespaces: Vec<String>,
 
-    /// Namespace of the Lease by which one of several replicas is chosen.
+    /// Namespace in which the operator is installed: of the Lease by which one
+    /// of several replicas is chosen. Its uid, put as a tag on routers beside
+    /// the installation's id, tells two installations of one id apart.
     #[arg(long, env = "POD_NAMESPACE")]
     pub(crate) lease_namespace: Option<String>,
 

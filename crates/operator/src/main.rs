@@ -18,6 +18,7 @@ mod documents;
 mod edge_router;
 mod events;
 mod health;
+mod install;
 mod io;
 mod leader;
 mod network;
@@ -30,6 +31,7 @@ mod preview;
 mod problem;
 mod run;
 mod set;
+mod spread;
 mod stream;
 mod watches;
 mod ziti_cluster;
@@ -69,6 +71,7 @@ fn carry_out(command: cli::Command) -> Result<ExitCode> {
         cli::Command::Convert(args) => convert::run(&args)?,
         cli::Command::ClusterCredential(args) => ziti_cluster::command::run(&args)?,
         cli::Command::Bootstrap(args) => preview::bootstrap::run(&args)?,
+        cli::Command::Spread(args) => spread::run(&args)?,
         cli::Command::Plan(args) => return preview::run(&args),
     }
     Ok(ExitCode::SUCCESS)

@@ -61,7 +61,7 @@ impl Place {
         let Some(cluster) = object.spec.cluster() else {
             return Ok(Self::here(context, namespace));
         };
-        let home = Home::of(object, &context.settings.install_id);
+        let home = Home::of(object, &context.settings);
         Self::afar(context, cluster, home, render::owner(object))
     }
 
@@ -72,7 +72,7 @@ impl Place {
             namespace,
             afar: object.spec.cluster().map(|cluster| Afar {
                 cluster: cluster.to_owned(),
-                home: Home::of(object, &context.settings.install_id),
+                home: Home::of(object, &context.settings),
                 owner: render::owner(object),
             }),
             reads_nodes: false,
@@ -96,7 +96,7 @@ impl Place {
         };
         // It is nobody's home any more, and only looked at.
         let home = Home {
-            install: context.settings.install_id.clone(),
+            install: String::new(),
             namespace,
             name: set.to_owned(),
             uid: String::new(),

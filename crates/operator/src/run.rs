@@ -8,7 +8,7 @@ use crate::health::{self, Readiness};
 use crate::leader::{Candidate, Leadership};
 use crate::networks::{Networks, Wakers};
 use crate::ziti_cluster::{self, Links};
-use crate::{cluster_dns, edge_router, network, set};
+use crate::{cluster_dns, edge_router, install, network, set};
 use anyhow::{Context as _, Result};
 use api::{EdgeRouter, ZitiCluster, ZitiController, ZitiNetwork, ZitiRouter};
 use futures::StreamExt;
@@ -131,8 +131,13 @@ async fn controllers(
     leadership: Leadership,
     stop: &CancellationToken,
 ) -> Result<()> {
+    let install_uid = match &args.lease_namespace {
+        Some(namespace) => Some(install::uid(client, namespace).await?),
+        None => None,
+    };
     let settings = Settings {
         install_id: args.install_id.clone(),
+        install_uid,
         agent_image: args.agent_image.clone(),
         router_image: args.router_image.clone(),
         controller_image: args.controller_image.clone(),

@@ -195,6 +195,7 @@ const SERVICE_ACCOUNTS: Reasons = &[
 const LEADER: Reasons = &[
     ("leases", "create", "the first to come"),
     ("leases", "get update", "take, renew, release"),
+    ("namespaces", "get", "its own, whose uid goes into tags"),
 ];
 
 const NODES: Reasons = &[("nodes", "list watch", "topology PerNode")];

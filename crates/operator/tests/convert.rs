@@ -70,6 +70,7 @@ fn is_accepted(document: &Value) {
     object.metadata.generation = Some(1);
     let settings = Settings {
         install_id: "pier".to_owned(),
+        install_uid: None,
         agent_image: "registry.example/agent:7".to_owned(),
         router_image: "registry.example/router:7".to_owned(),
         controller_image: "registry.example/controller:7".into(),

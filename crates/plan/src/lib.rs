@@ -35,6 +35,10 @@ pub struct Settings {
     /// The id of this installation, put on everything that it makes on a
     /// network.
     pub install_id: String,
+    /// The uid of the namespace in which the operator runs, which tells this
+    /// installation from another one that was given the same id; `None` outside
+    /// of a cluster.
+    pub install_uid: Option<String>,
     /// Image that holds `ziti-agent`.
     pub agent_image: String,
     /// Image of a router where the ZitiRouter names none.

@@ -64,6 +64,8 @@ pub struct Verdict {
     pub identity: Option<String>,
     /// Whether a person confirmed that this identity is the right one now.
     pub identity_confirmed: bool,
+    /// The installation that this one takes over from, on a person's word.
+    pub confirmed_install: Option<String>,
 }
 
 /// One act.
@@ -202,6 +204,7 @@ fn judge(
         return Ok(Verdict {
             identity: None,
             identity_confirmed: false,
+            confirmed_install: None,
         });
     };
     let ours = &facts.settings.install_id;
@@ -236,6 +239,7 @@ fn judge(
             Ok(Verdict {
                 identity: Some(identity.clone()),
                 identity_confirmed: confirmed,
+                confirmed_install: annotation(names::ANNOTATION_CONFIRM_INSTALL).map(str::to_owned),
             })
         }
     }
@@ -268,6 +272,7 @@ mod tests {
     fn settings() -> Settings {
         Settings {
             install_id: "here".into(),
+            install_uid: None,
             agent_image: "a".into(),
             router_image: "r".into(),
             controller_image: "registry.example/controller:7".into(),

@@ -25,6 +25,7 @@ fn router(replicas: i32, additions: &Value) -> ZitiRouter {
 fn settings() -> Settings {
     Settings {
         install_id: "pier".into(),
+        install_uid: None,
         agent_image: "registry.example/agent:7".into(),
         router_image: "registry.example/router:7".into(),
         controller_image: "registry.example/controller:7".into(),

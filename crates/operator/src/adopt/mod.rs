@@ -79,6 +79,7 @@ async fn steps(args: &AdoptArgs) -> Result<String> {
             .status
             .and_then(|status| status.install_id)
             .unwrap_or_default(),
+        install_uid: None,
         agent_image: String::new(),
         router_image: String::new(),
         controller_image: String::new(),

@@ -104,6 +104,7 @@ impl World {
             object,
             settings: Settings {
                 install_id: "farm".into(),
+                install_uid: None,
                 agent_image: "agent".into(),
                 router_image: "router".into(),
                 controller_image: "controller".into(),

@@ -171,6 +171,7 @@ async fn write_to_network(
             let drifted = object.status.as_ref().is_some_and(|status| {
                 status.observed_generation == object.metadata.generation
                     && status.id.as_ref() == Some(id)
+                    && !changes.only_mark_installation()
             });
             let (reason, done) = if drifted {
                 ("PutBack", "put back")

@@ -243,6 +243,7 @@ async fn view(
     let view = View {
         identity: verdict.identity.unwrap_or_default(),
         identity_confirmed: verdict.identity_confirmed,
+        confirmed_install: verdict.confirmed_install,
         basics: NetworkBasics {
             server_time,
             token_is_ours: is_ours(network, connection, token).await,

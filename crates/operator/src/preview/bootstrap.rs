@@ -53,9 +53,10 @@ async fn objects(args: &BootstrapArgs) -> Result<Vec<Value>> {
         Some(namespace) => namespace.clone(),
         None => client.default_namespace().to_owned(),
     };
+    let settings = args.installation.settings(&client).await?;
     let client = reading(client, Overlay::default());
     let namespaces = BTreeSet::from([namespace.clone()]);
-    let look = Look::new(client, args.installation.settings(), false, &namespaces).await?;
+    let look = Look::new(client, settings, false, &namespaces).await?;
     let (there, of_set) = look.bootstrap(&namespace, &args.name).await?;
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": there}});
     let account = grant::objects(&args.account, &there);

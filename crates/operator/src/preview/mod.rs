@@ -18,6 +18,7 @@ pub(crate) use overlay::{Overlay, reading};
 
 use crate::cluster_dns;
 use crate::events::Events;
+use crate::install;
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgAction, Args, ValueEnum};
 use documents::{Documents, Subject};
@@ -75,6 +76,11 @@ pub(crate) struct Installation {
     #[arg(long, env = "ZITI_OPERATOR_INSTALL_ID")]
     install_id: String,
 
+    /// As given to `ziti-operator run`: the namespace in which it is installed.
+    /// Without it, a router that a re-creation left is told as another's.
+    #[arg(long, env = "POD_NAMESPACE")]
+    lease_namespace: Option<String>,
+
     /// As given to `ziti-operator run`.
     #[arg(long, env = "ZITI_OPERATOR_AGENT_IMAGE")]
     agent_image: String,
@@ -93,14 +99,19 @@ pub(crate) struct Installation {
 }
 
 impl Installation {
-    fn settings(&self) -> Settings {
-        Settings {
+    async fn settings(&self, client: &Client) -> Result<Settings> {
+        let install_uid = match &self.lease_namespace {
+            Some(namespace) => Some(install::uid(client, namespace).await?),
+            None => None,
+        };
+        Ok(Settings {
             install_id: self.install_id.clone(),
+            install_uid,
             agent_image: self.agent_image.clone(),
             router_image: self.router_image.clone(),
             controller_image: self.controller_image.clone(),
             cluster_dns: cluster_dns::own(),
-        }
+        })
     }
 }
 
@@ -156,15 +167,10 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
         },
         (None, None) => bail!("give a NAME, or -f FILE"),
     };
+    let settings = args.installation.settings(&client).await?;
     let namespaces: BTreeSet<String> = documents.subjects.iter().map(Subject::namespace).collect();
     let client = reading(client, documents.overlay);
-    let look = Look::new(
-        client,
-        args.installation.settings(),
-        args.nodes,
-        &namespaces,
-    )
-    .await?;
+    let look = Look::new(client, settings, args.nodes, &namespaces).await?;
     let mut report = Report::new(documents.notes);
     for subject in &documents.subjects {
         match subject {

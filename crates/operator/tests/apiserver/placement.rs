@@ -267,7 +267,10 @@ async fn a_cluster_that_never_comes_back_is_given_up_and_what_is_left_is_taken_b
     let message = world
         .told::<ZitiRouter>("theirs", types::READY, "False", reasons::NAME_TAKEN)
         .await;
-    assert!(message.contains("says other/given-up/theirs/1-2-3"), "{message}");
+    assert!(
+        message.contains("says other/given-up/theirs/1-2-3"),
+        "{message}"
+    );
     world.delete::<ZitiRouter>("theirs").await;
     world.until_gone::<ZitiRouter>("theirs").await;
 }

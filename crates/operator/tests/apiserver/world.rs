@@ -89,7 +89,31 @@ impl World {
     /// A namespace of this name, in which the operator has the rights that the chart gives it, and
     /// pods must keep the restricted Pod Security Standard.
     pub(crate) async fn new(namespace: &str) -> Self {
-        let shared = shared().await;
+        Self::on(shared().await, namespace).await
+    }
+
+    /// The same in another cluster, which no other test has.
+    pub(crate) async fn in_a_cluster_of_its_own(namespace: &str) -> Self {
+        Self::on(Arc::new(Shared::start().await), namespace).await
+    }
+
+    /// A cluster of its own in which nothing is yet, neither the kinds nor the namespace.
+    pub(crate) async fn empty(namespace: &str) -> Self {
+        let server = ApiServer::start_with(Controllers::StatefulSets)
+            .await
+            .unwrap();
+        let client = kubernetes::client(&server.kubeconfig()).await.unwrap();
+        Self {
+            shared: Arc::new(Shared {
+                server,
+                rights: String::new(),
+            }),
+            client,
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    async fn on(shared: Arc<Shared>, namespace: &str) -> Self {
         let client = kubernetes::client(&shared.server.kubeconfig())
             .await
             .unwrap();

@@ -1,14 +1,16 @@
 //! The decision for an object that is not being deleted.
 
-use super::desired::{changes, is_owned, name_fault, tags_are_of_object, wanted, wanted_tags};
+use super::desired::{changes, name_fault, wanted, wanted_tags};
 use super::draft::Draft;
+use super::owner::{Owner, is_confirmed, is_confirmed_by_id, is_ours, owner};
 use super::{
-    Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, is_ours, paused, provided,
-    token, wanted_name,
+    Entity, Facts, NetworkFacts, Plan, Problem, Step, View, delete, paused, provided, taken, token,
+    wanted_name,
 };
 use api::edge_router::{Enrollment, Intent, IntentAct};
 use api::{AdoptionPolicy, names, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use std::collections::BTreeMap;
 
 /// Decide what to do for an `EdgeRouter`, and what to say of it.
 pub fn plan(facts: &Facts) -> Plan {
@@ -35,44 +37,62 @@ pub(super) enum Found<'a> {
     Nowhere,
 }
 
-/// Find the router: by recorded id, then by ownership tag, then by name.
+/// Find the router: by recorded id, then by ownership tags (this very object's
+/// first), then by name.
 pub(super) fn find<'a>(facts: &Facts, view: &'a View) -> Found<'a> {
-    let install = &facts.settings.install_id;
     let recorded = facts
         .object
         .status
         .as_ref()
         .and_then(|status| status.id.as_ref());
-    let by_id = view
-        .entities
-        .iter()
-        .find(|entity| Some(&entity.id) == recorded);
-    let by_tag = || {
-        view.entities
-            .iter()
-            .find(|entity| tags_are_of_object(&entity.tags, facts.object, install))
-    };
+    let first = |wished: &dyn Fn(&Entity) -> bool| view.entities.iter().find(|e| wished(e));
     let name = wanted_name(facts.object);
-    let by_name = || view.entities.iter().find(|entity| entity.name == name);
-    match by_id.or_else(by_tag).or_else(by_name) {
+    let found = first(&|entity| Some(&entity.id) == recorded)
+        .or_else(|| first(&|entity| is_ours(entity, facts.object, facts.settings)))
+        .or_else(|| first(&|entity| belongs(facts, view, entity)))
+        .or_else(|| first(&|entity| entity.name == name));
+    match found {
         None => Found::Nowhere,
-        Some(entity) if may_have(facts, entity) => Found::Ours(entity),
+        Some(entity) if may_have(facts, view, entity) => Found::Ours(entity),
         Some(entity) => Found::Foreign(entity),
     }
 }
 
-/// Whether a router is this object's, or may become it.
-fn may_have(facts: &Facts, entity: &Entity) -> bool {
+/// Whether a router is this object's by its tags, or by those tags and a
+/// person's word that its installation has moved here.
+pub(super) fn belongs(facts: &Facts, view: &View, entity: &Entity) -> bool {
     let object = facts.object;
-    if tags_are_of_object(&entity.tags, object, &facts.settings.install_id) {
-        return true;
+    match owner(&entity.tags, object, facts.settings) {
+        Owner::This | Owner::Earlier => true,
+        Owner::Elsewhere(claim) => {
+            let word = view.confirmed_install.as_deref();
+            claim.is_place_of(object) && is_confirmed(&claim, object, word)
+        }
+        Owner::Sibling(_) | Owner::Nobody => false,
     }
+}
+
+/// Whether a router is this object's, or may become it.
+fn may_have(facts: &Facts, view: &View, entity: &Entity) -> bool {
+    let object = facts.object;
     // One that was ours and carries another's tags now was taken over by
     // somebody else on a user's word: two objects must not claim it in turns.
     let status = object.status.as_ref();
     let had = status.is_some_and(|status| status.id.as_ref() == Some(&entity.id));
-    let taken = had && is_owned(entity);
-    object.spec.adoption_policy == AdoptionPolicy::ByName && !taken
+    let by_name = object.spec.adoption_policy == AdoptionPolicy::ByName;
+    belongs(facts, view, entity)
+        || by_name
+            && match owner(&entity.tags, object, facts.settings) {
+                Owner::This | Owner::Earlier | Owner::Nobody => true,
+                Owner::Sibling(_) => !had,
+                // Nothing in one cluster is word enough for what another has.
+                Owner::Elsewhere(claim) => {
+                    let word = view.confirmed_install.as_deref();
+                    let confirmed =
+                        is_confirmed(&claim, object, word) || is_confirmed_by_id(&claim, word);
+                    !had && confirmed
+                }
+            }
 }
 
 /// Why the network cannot be written to for this object, if it cannot.
@@ -145,7 +165,7 @@ fn plan_managed(facts: &Facts) -> Plan {
         draft.forget_intent();
     }
     match find(facts, view) {
-        Found::Ours(entity) if !is_ours(entity, facts.object, &facts.settings.install_id) => {
+        Found::Ours(entity) if !is_ours(entity, facts.object, facts.settings) => {
             claim(facts, entity, draft)
         }
         Found::Ours(entity) => {
@@ -153,7 +173,8 @@ fn plan_managed(facts: &Facts) -> Plan {
             token::plan_managed(facts, view, entity, &mut draft);
             // Last, so that attributes which the network refuses keep no router
             // from its token.
-            let changes = changes(entity, &wanted(facts.object, &facts.settings.install_id));
+            let wanted = wanted(facts.object, facts.settings, &entity.tags);
+            let changes = changes(entity, &wanted);
             if !changes.is_empty() {
                 draft.step(Step::Update {
                     id: entity.id.clone(),
@@ -162,7 +183,7 @@ fn plan_managed(facts: &Facts) -> Plan {
             }
             draft.finish()
         }
-        Found::Foreign(entity) => draft.not_registered(name_taken(facts, entity)).finish(),
+        Found::Foreign(entity) => draft.not_registered(taken::told(facts, entity)).finish(),
         Found::Nowhere => plan_absent(facts, view, draft),
     }
 }
@@ -172,7 +193,7 @@ fn plan_managed(facts: &Facts) -> Plan {
 /// that comes between the two that there is something to delete.
 fn claim(facts: &Facts, entity: &Entity, mut draft: Draft) -> Plan {
     let mut tags = entity.tags.clone();
-    tags.extend(wanted_tags(facts.object, &facts.settings.install_id));
+    tags.extend(wanted_tags(facts.object, facts.settings, &entity.tags));
     record_creation(facts, &mut draft);
     draft.step(Step::Claim {
         id: entity.id.clone(),
@@ -194,41 +215,6 @@ fn record_creation(facts: &Facts, draft: &mut Draft) {
         intent,
         re_enrollment: false,
     });
-}
-
-fn name_taken(facts: &Facts, entity: &Entity) -> Problem {
-    let status = facts.object.status.as_ref();
-    if status.is_some_and(|status| status.id.as_ref() == Some(&entity.id)) && !is_owned(entity) {
-        return Problem::new(
-            reasons::NAME_TAKEN,
-            format!(
-                "router {:?} (id {}), which this object registered, carries its ownership tags no longer: somebody took them \
-                 away, so it is left as it is. Set adoptionPolicy: ByName to take it back",
-                entity.name, entity.id
-            ),
-        );
-    }
-    let owner = match (
-        entity.tags.get(names::TAG_INSTALL),
-        entity.tags.get(names::TAG_NAMESPACE),
-        entity.tags.get(names::TAG_NAME),
-    ) {
-        (Some(install), Some(namespace), Some(name)) if install != &facts.settings.install_id => {
-            format!("it belongs to EdgeRouter {namespace}/{name} of installation {install}")
-        }
-        (Some(_), Some(namespace), Some(name)) => {
-            format!("it belongs to EdgeRouter {namespace}/{name}")
-        }
-        _ => "it was not made by this operator".to_owned(),
-    };
-    Problem::new(
-        reasons::NAME_TAKEN,
-        format!(
-            "the network has a router {:?} (id {}) already, and {owner}. It is left as it is. Rename this object, set \
-             spec.namePattern of the ZitiNetwork, or set adoptionPolicy: ByName to take it over",
-            entity.name, entity.id
-        ),
-    )
 }
 
 /// There is no such router on the network: register it, or ask.
@@ -257,7 +243,7 @@ fn plan_absent(facts: &Facts, view: &View, mut draft: Draft) -> Plan {
         draft.look_again(left);
         return draft.registering().finish();
     }
-    let wanted = wanted(facts.object, &facts.settings.install_id);
+    let wanted = wanted(facts.object, facts.settings, &BTreeMap::new());
     record_creation(facts, &mut draft);
     draft.step(Step::Create(wanted));
     draft.registering().finish()

@@ -1,8 +1,7 @@
 //! Letting a router go: after its pod, never while it is online, and never on
 //! the word of a network that is not the one we know.
 
-use super::decide::network_fault;
-use super::desired::tags_are_of_object;
+use super::decide::{belongs, network_fault};
 use super::draft::Draft;
 use super::{Entity, Facts, Plan, Problem, Step};
 use api::edge_router::Enrollment;
@@ -47,9 +46,8 @@ pub(super) fn plan(facts: &Facts) -> Plan {
     };
     // Every router with this object's tags, whatever id is recorded: the status
     // may be older than the last registration, or lost.
-    let install = &facts.settings.install_id;
     let mut ours: Vec<&Entity> = view.entities.iter().collect();
-    ours.retain(|entity| tags_are_of_object(&entity.tags, object, install));
+    ours.retain(|entity| belongs(facts, view, entity));
     ours.sort_by_key(|entity| &entity.id);
     match ours.first() {
         Some(entity) if entity.online => still_online(entity, draft),

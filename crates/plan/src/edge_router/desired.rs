@@ -1,7 +1,9 @@
-//! What the network should hold for an `EdgeRouter`, and whose a router is.
+//! What the network should hold for an `EdgeRouter`.
 
+use super::owner::ownership_tags;
 use super::{Change, Changes, Entity, RouterSpec};
-use api::{EdgeRouter, names};
+use crate::Settings;
+use api::EdgeRouter;
 use std::collections::BTreeMap;
 
 /// The router's name on the network.
@@ -25,61 +27,23 @@ pub(super) fn name_fault(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Tags of this very object.
-pub(super) fn ownership_tags(object: &EdgeRouter, install_id: &str) -> BTreeMap<String, String> {
-    let metadata = &object.metadata;
-    BTreeMap::from([
-        (names::TAG_INSTALL.to_owned(), install_id.to_owned()),
-        (
-            names::TAG_NAMESPACE.to_owned(),
-            metadata.namespace.clone().unwrap_or_default(),
-        ),
-        (
-            names::TAG_NAME.to_owned(),
-            metadata.name.clone().unwrap_or_default(),
-        ),
-        (
-            names::TAG_UID.to_owned(),
-            metadata.uid.clone().unwrap_or_default(),
-        ),
-    ])
-}
-
-/// Whether tags name this object, whatever its uid: same install, namespace
-/// and name. No other object can live under that name, so a router with these
-/// tags was this object's before a restore or a re-creation.
-pub fn tags_are_of_object(
-    tags: &BTreeMap<String, String>,
+/// All tags that the router should carry, where it carries these now.
+pub(super) fn wanted_tags(
     object: &EdgeRouter,
-    install_id: &str,
-) -> bool {
-    ownership_tags(object, install_id)
-        .iter()
-        .filter(|(key, _)| key.as_str() != names::TAG_UID)
-        .all(|(key, value)| tags.get(key) == Some(value))
-}
-
-/// Whether a router carries the tags of this very object, uid included.
-pub fn is_ours(entity: &Entity, object: &EdgeRouter, install_id: &str) -> bool {
-    ownership_tags(object, install_id)
-        .iter()
-        .all(|(key, value)| entity.tags.get(key) == Some(value))
-}
-
-/// Whether a router carries ownership tags at all.
-pub(super) fn is_owned(entity: &Entity) -> bool {
-    entity.tags.contains_key(names::TAG_INSTALL)
-}
-
-/// All tags that the router should carry.
-pub(super) fn wanted_tags(object: &EdgeRouter, install_id: &str) -> BTreeMap<String, String> {
+    settings: &Settings,
+    have: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     let mut tags = object.spec.tags.clone();
-    tags.extend(ownership_tags(object, install_id));
+    tags.extend(ownership_tags(object, settings, have));
     tags
 }
 
-/// The router to register.
-pub(super) fn wanted(object: &EdgeRouter, install_id: &str) -> RouterSpec {
+/// The router as it should be, where it carries these tags now.
+pub(super) fn wanted(
+    object: &EdgeRouter,
+    settings: &Settings,
+    have: &BTreeMap<String, String>,
+) -> RouterSpec {
     let spec = &object.spec;
     let mut role_attributes = spec.role_attributes.clone();
     role_attributes.sort();
@@ -89,7 +53,7 @@ pub(super) fn wanted(object: &EdgeRouter, install_id: &str) -> RouterSpec {
         tunneler_enabled: spec.tunneler_enabled,
         cost: spec.cost,
         no_traversal: spec.no_traversal,
-        tags: wanted_tags(object, install_id),
+        tags: wanted_tags(object, settings, have),
     }
 }
 

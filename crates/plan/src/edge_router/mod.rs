@@ -12,15 +12,18 @@ mod decide;
 mod delete;
 mod desired;
 mod draft;
+mod owner;
 mod paused;
 mod provided;
 mod status;
+mod taken;
 mod token;
 
 pub use certificate::RENEWED_BY;
 pub use decide::plan;
-pub use desired::{is_ours, tags_are_of_object, wanted_name};
+pub use desired::wanted_name;
 pub use draft::after_failure;
+pub use owner::{Claim, Owner, is_ours, owner, tags_are_of_object};
 
 use crate::Settings;
 use crate::token::TokenFacts;
@@ -118,6 +121,9 @@ pub struct View {
     pub identity: String,
     /// Whether a person confirmed that this is the right network now.
     pub identity_confirmed: bool,
+    /// The installation that this one takes over from, on a person's word: the
+    /// value of [`api::names::ANNOTATION_CONFIRM_INSTALL`] on the ZitiNetwork.
+    pub confirmed_install: Option<String>,
     /// What else is known of the network.
     pub basics: NetworkBasics,
     /// Every router that has the recorded id, the id that a provided token is
@@ -366,6 +372,23 @@ impl Changes {
     /// Whether nothing differs. An empty PATCH is a server error in a cluster.
     pub fn is_empty(&self) -> bool {
         self == &Self::default()
+    }
+
+    /// Whether they do no more than tell the installation from others of its
+    /// id: what an upgrade brings, and nobody's doing.
+    pub fn only_mark_installation(&self) -> bool {
+        let Some(tags) = &self.tags else {
+            return false;
+        };
+        let mut before = tags.from.clone();
+        let mut after = tags.to.clone();
+        before.remove(api::names::TAG_INSTALL_UID);
+        after.remove(api::names::TAG_INSTALL_UID);
+        let others = Self {
+            tags: None,
+            ..self.clone()
+        };
+        before == after && others.is_empty()
     }
 
     /// The router as it is with them.

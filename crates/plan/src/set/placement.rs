@@ -10,6 +10,7 @@
 use super::applied::is_stamped;
 use super::ownership::controller;
 use super::{Facts, Plan, Step, TokensSecret, extra, render};
+use crate::Settings;
 use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
 use api::reasons::types;
@@ -53,10 +54,15 @@ impl fmt::Display for Home {
 
 impl Home {
     /// That of the objects of a ZitiRouter.
-    pub fn of(object: &ZitiRouter, install: &str) -> Self {
+    pub fn of(object: &ZitiRouter, settings: &Settings) -> Self {
         let metadata = &object.metadata;
+        let id = &settings.install_id;
         Self {
-            install: install.to_owned(),
+            // Two installations may have been given the same id.
+            install: match &settings.install_uid {
+                Some(uid) => format!("{id}@{uid}"),
+                None => id.clone(),
+            },
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -116,7 +122,9 @@ impl Home {
 
     fn succeeds(&self, home: &Self) -> bool {
         let same = self.install == home.install;
-        let was = self.earlier_install.as_ref() == Some(&home.install);
+        let id = home.install.split('@').next();
+        let was = self.earlier_install.as_deref();
+        let was = was.is_some_and(|was| was == home.install || Some(was) == id);
         (same || was) && self.has_place_of(home)
     }
 

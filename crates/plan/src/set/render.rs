@@ -118,7 +118,13 @@ pub fn edge_router(facts: &Facts, member: &str, node: Option<&str>) -> EdgeRoute
         metadata: edge_router_metadata(facts, member, node),
         spec: EdgeRouterSpec {
             network_ref: spec.network_ref.clone(),
-            name: member_network_name(home, pattern, &facts.settings.install_id, member),
+            name: member_network_name(
+                home,
+                pattern,
+                &facts.settings.install_id,
+                spec.cluster(),
+                member,
+            ),
             role_attributes: spec.role_attributes.clone(),
             tunneler_enabled: spec.tunnel.mode != TunnelMode::None,
             cost: spec.cost,

@@ -120,17 +120,44 @@ pub(super) fn duplicated(tokens: &BTreeMap<String, String>) -> BTreeSet<String> 
         .collect()
 }
 
-/// A member's name on the network. `namespace` is that of the ZitiRouter.
+/// What `{cluster}` stands for in the names of a set that is where the operator is.
+const LOCAL_CLUSTER: &str = "local";
+
+/// A member's name on the network, where a pattern makes another of it. `namespace`
+/// is that of the ZitiRouter, `cluster` the ZitiCluster in which it is placed;
+/// `None` for a set that is where the operator is.
 pub fn member_network_name(
     namespace: &str,
     pattern: Option<&str>,
     install_id: &str,
+    cluster: Option<&str>,
     member: &str,
 ) -> Option<String> {
     let pattern = pattern?;
     let name = pattern
         .replace("{member}", member)
         .replace("{namespace}", namespace)
+        .replace("{cluster}", cluster.unwrap_or(LOCAL_CLUSTER))
         .replace("{install}", install_id);
     (name != member).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(pattern: &str, cluster: Option<&str>) -> Option<String> {
+        member_network_name("coast", Some(pattern), "pier", cluster, "lamp-0")
+    }
+
+    #[test]
+    fn a_pattern_names_members_by_where_they_are() {
+        let all = "{install}.{cluster}.{namespace}.{member}";
+        assert_eq!(
+            named(all, Some("far")).as_deref(),
+            Some("pier.far.coast.lamp-0")
+        );
+        assert_eq!(named(all, None).as_deref(), Some("pier.local.coast.lamp-0"));
+        assert_eq!(named("{member}", Some("far")), None);
+    }
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 pub(crate) fn settings() -> Settings {
     Settings {
         install_id: "pier".into(),
+        install_uid: None,
         agent_image: "registry.example/agent:7".into(),
         router_image: "registry.example/router:7".into(),
         controller_image: "registry.example/controller:7".into(),

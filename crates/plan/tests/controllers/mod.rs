@@ -102,6 +102,7 @@ impl World {
             led_at: now,
             settings: Settings {
                 install_id: "farm".into(),
+                install_uid: None,
                 agent_image: "registry.example/agent:7".into(),
                 router_image: "registry.example/router:7".into(),
                 controller_image: "registry.example/controller:1.6.0".into(),

@@ -18,6 +18,7 @@ pub(crate) struct Case {
     pub(crate) network: NetworkFacts,
     pub(crate) provided: Option<Result<TokenFacts, Problem>>,
     pub(crate) secret: SecretFacts,
+    pub(crate) install_uid: Option<String>,
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -88,6 +89,7 @@ impl Case {
         let view = View {
             identity: "sea".into(),
             identity_confirmed: false,
+            confirmed_install: None,
             basics: NetworkBasics::default(),
             entities,
             many_missing: false,
@@ -98,6 +100,7 @@ impl Case {
             network: NetworkFacts::Known(view),
             provided: None,
             secret: SecretFacts::Absent,
+            install_uid: None,
         }
     }
 
@@ -149,6 +152,7 @@ impl Case {
     pub(crate) fn plan(&self) -> Plan {
         let settings = Settings {
             install_id: "pier".into(),
+            install_uid: self.install_uid.clone(),
             agent_image: "agent".into(),
             router_image: "router".into(),
             controller_image: "registry.example/controller:7".into(),

@@ -6,6 +6,7 @@
 )]
 
 mod case;
+mod owners;
 mod tokens;
 
 use api::edge_router::{AgentReport, Intent, IntentAct};

@@ -11,7 +11,7 @@ use api::{EdgeRouter, names, reasons};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::conditions::find;
 use plan::edge_router::{
-    self, Entity, NetworkBasics, NetworkFacts, Problem, SecretFacts, Step, View,
+    self, Claim, Entity, NetworkBasics, NetworkFacts, Problem, SecretFacts, Step, View,
 };
 use std::collections::BTreeMap;
 
@@ -106,7 +106,7 @@ impl World {
                 Some(row.id.as_str()) == recorded
                     || Some(row.id.as_str()) == subject
                     || row.name == name
-                    || edge_router::tags_are_of_object(&row.tags, object, &self.settings.install_id)
+                    || Claim::of(&row.tags).is_some_and(|claim| claim.is_place_of(object))
             })
             .map(|mut row| {
                 let since = self.memory.offline.get(&row.id).map(|seen| seen.2);
@@ -118,6 +118,7 @@ impl World {
             .collect();
         View {
             identity: self.ziti.identity.clone(),
+            confirmed_install: None,
             identity_confirmed: self.confirmed.as_ref() == Some(&self.ziti.identity),
             basics: NetworkBasics {
                 leader_elsewhere: None,

@@ -8,7 +8,7 @@ use api::router::RetentionPolicy;
 use api::{AdoptionPolicy, DeletionPolicy, EdgeRouter, ZitiRouter, names};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use plan::edge_router::{self, Step, tags_are_of_object};
+use plan::edge_router::{self, Owner, Step, owner, tags_are_of_object};
 use plan::set;
 use plan::set::member::{claim_name, ordinal, pod_name};
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,7 +190,7 @@ impl World {
 
     /// Before a write to the network.
     pub(crate) fn check_network_write(&mut self, object: &EdgeRouter, step: &Step) {
-        let install = self.settings.install_id.clone();
+        let settings = self.settings.clone();
         let managed = matches!(object.spec.enrollment, Enrollment::Managed(_));
         self.must(managed, || {
             format!("the network is written to for a provided token: {step:?}")
@@ -216,18 +216,21 @@ impl World {
                     .ziti
                     .routers
                     .values()
-                    .any(|router| tags_are_of_object(&router.entity.tags, object, &install));
+                    .any(|router| tags_are_of_object(&router.entity.tags, object, &settings));
                 self.must(!twin, || format!("{} is registered twice", spec.name));
             }
             Step::Claim { id, .. } => {
                 let Some(entity) = entity(id) else { return };
-                let ours = tags_are_of_object(&entity.tags, object, &install);
-                let allowed = ours || object.spec.adoption_policy == AdoptionPolicy::ByName;
+                let ours = tags_are_of_object(&entity.tags, object, &settings);
+                let elsewhere =
+                    matches!(owner(&entity.tags, object, &settings), Owner::Elsewhere(_));
+                let by_name = object.spec.adoption_policy == AdoptionPolicy::ByName;
+                let allowed = ours || (by_name && !elsewhere);
                 self.must(allowed, || format!("{id} is not ours, and is claimed"));
             }
             Step::Update { id, .. } | Step::ReEnroll { id, .. } | Step::Delete { id } => {
                 let Some(entity) = entity(id) else { return };
-                let ours = tags_are_of_object(&entity.tags, object, &install);
+                let ours = tags_are_of_object(&entity.tags, object, &settings);
                 self.must(ours, || format!("{id} is not ours: {step:?}"));
                 let destroys = !matches!(step, Step::Update { .. });
                 self.must(!(destroys && entity.online), || {
@@ -257,7 +260,7 @@ impl World {
         if stays || (!registered && !self.reachable) {
             return;
         }
-        let install = self.settings.install_id.clone();
+        let settings = self.settings.clone();
         let network = if self.right_network() {
             &self.ziti
         } else {
@@ -266,8 +269,8 @@ impl World {
         let left = network
             .routers
             .values()
-            .any(|router| tags_are_of_object(&router.entity.tags, &er, &install));
-        let comes = network.late.iter().any(|(_, step)| matches!(step, Step::Create(spec) if tags_are_of_object(&spec.tags, &er, &install)));
+            .any(|router| tags_are_of_object(&router.entity.tags, &er, &settings));
+        let comes = network.late.iter().any(|(_, step)| matches!(step, Step::Create(spec) if tags_are_of_object(&spec.tags, &er, &settings)));
         self.must(!left && !comes, || {
             format!("{name} is let go, and its router is left on the network")
         });

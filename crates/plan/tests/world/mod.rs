@@ -32,6 +32,8 @@ use plan::set::roster::Node;
 use plan::token::TokenFacts;
 use std::collections::BTreeMap;
 
+/// Where everything is.
+pub(crate) const NAMESPACE: &str = "field";
 /// The network that the set joins, and the one that may stand in its place.
 pub(crate) const SET_NETWORK: &str = "meadow";
 const OTHER_NETWORK: &str = "desert";
@@ -106,6 +108,7 @@ impl World {
             now: Timestamp::from_second(1_000).expect("in range"),
             settings: Settings {
                 install_id: "farm".into(),
+                install_uid: Some("the farm".into()),
                 agent_image: "agent:1".into(),
                 router_image: "router:1".into(),
                 controller_image: "registry.example/controller:7".into(),
@@ -273,7 +276,7 @@ impl World {
             return;
         }
         let mut set = ZitiRouter::new(&self.set_name, self.spec.clone());
-        set.metadata.namespace = Some("field".into());
+        set.metadata.namespace = Some(NAMESPACE.into());
         self.kube
             .born(&mut set.metadata, self.now)
             .expect("the namespace is there");

@@ -1,8 +1,8 @@
 //! What can happen, and how often.
 
-use super::{Lose, World};
-use api::DeletionPolicy;
+use super::{Lose, NAMESPACE, World};
 use api::router::Topology;
+use api::{DeletionPolicy, names};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -357,13 +357,25 @@ impl World {
             .routers
             .values()
             .any(|router| router.entity.name == name);
-        if free {
-            self.ziti.create(
-                &name,
-                std::collections::BTreeMap::from([("team".to_owned(), "other".to_owned())]),
-                self.now,
-            );
+        if !free {
+            return;
         }
+        // Of a person, or of an operator in another cluster that was given the same id and has an
+        // object of the same namespace and name.
+        let tags = if i % 2 == 0 {
+            vec![("team", "other")]
+        } else {
+            vec![
+                (names::TAG_INSTALL, self.settings.install_id.as_str()),
+                (names::TAG_INSTALL_UID, "of the other farm"),
+                (names::TAG_NAMESPACE, NAMESPACE),
+                (names::TAG_NAME, name.as_str()),
+                (names::TAG_UID, "of the other member"),
+            ]
+        };
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        let tags = tags.into_iter().map(owned).collect();
+        self.ziti.create(&name, tags, self.now);
     }
 
     fn delete_router_by_hand(&mut self, i: i32) {

@@ -6,6 +6,7 @@ use api::reasons::types;
 use api::router::RetentionPolicy;
 use api::{DeletionPolicy, names};
 use plan::conditions::is_true;
+use plan::edge_router::Claim;
 use plan::set;
 use plan::set::member::claim_name;
 
@@ -80,7 +81,10 @@ impl World {
         // Routers of other people that stand in the way are renamed.
         let adopts = self.spec.adoption_policy == api::AdoptionPolicy::ByName;
         for router in self.ziti.routers.values_mut() {
-            if router.entity.tags.contains_key("team") && !adopts {
+            let tag = |key: &str| router.entity.tags.contains_key(key);
+            let twin = Claim::of(&router.entity.tags)
+                .is_some_and(|claim| claim.install_uid != self.settings.install_uid.as_deref());
+            if twin || (tag("team") && !adopts) {
                 router.entity.name = format!("{}-renamed", router.entity.id);
             }
         }
