@@ -58,6 +58,15 @@ pub struct NetworkRef {
     pub name: String,
 }
 
+/// A `ZitiCluster` in the same namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRef {
+    /// Name of the `ZitiCluster`.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+}
+
 /// One key of a Secret in the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]

@@ -42,6 +42,18 @@ pub const ANNOTATION_CONFIRM_MISSING: &str = "openziti.io/confirm-missing";
 /// `ZitiCluster` is the right one. Value: the identity that it reports now.
 pub const ANNOTATION_CONFIRM_CLUSTER: &str = "openziti.io/confirm-cluster";
 
+/// Annotation by which a person confirms that a `ZitiCluster` will never come back,
+/// so that what was deployed there is left behind. Value: its name.
+pub const ANNOTATION_CONFIRM_ABANDON: &str = "openziti.io/confirm-abandon";
+
+/// Annotation on what was deployed to another cluster, in the place of an owner
+/// reference: `<install id>/<namespace>/<name>/<uid>` of the `ZitiRouter`.
+pub const ANNOTATION_HOME: &str = "openziti.io/home";
+
+/// Label on an `EdgeRouter`: the `ZitiCluster` where its router runs, if that is
+/// not this cluster.
+pub const LABEL_CLUSTER: &str = "openziti.io/ziticluster";
+
 /// Finalizer of the `ZitiRouter` controller on its own kind.
 pub const FINALIZER_ROUTER: &str = "openziti.io/zitirouter";
 /// Finalizer of the `EdgeRouter` controller on its own kind.

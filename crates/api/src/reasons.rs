@@ -279,6 +279,10 @@ pub const CLUSTER_CHANGED: &str = "ClusterChanged";
 pub const PERMISSIONS_MISSING: &str = "PermissionsMissing";
 /// The kubeconfig would run a program, read files, or verify nothing.
 pub const CREDENTIAL_REFUSED: &str = "CredentialRefused";
+/// The `ZitiCluster` that a `ZitiRouter` names does not exist.
+pub const CLUSTER_NOT_FOUND: &str = "ClusterNotFound";
+/// A person has said that the cluster will never come back.
+pub const CLUSTER_ABANDONED: &str = "ClusterAbandoned";
 /// The namespace does not exist there.
 pub const NAMESPACE_MISSING: &str = "NamespaceMissing";
 

@@ -3,37 +3,50 @@
 
 use crate::context::Context;
 use crate::io;
+use crate::place::Place;
 use crate::problem::Error;
 use api::reasons;
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::DynamicObject;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use plan::edge_router::Problem;
 use plan::set::extra::Kind;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::fmt::Debug;
 
-/// For whom objects are applied, and by which label they are known.
-pub(crate) struct Claimant {
-    client: Client,
-    namespace: String,
+/// For whom objects are applied and where, and by which label they are known.
+pub(crate) struct Claimant<'a> {
+    place: Cow<'a, Place>,
     name: String,
     kind: String,
     label: &'static str,
     manager: &'static str,
 }
 
-impl Claimant {
+impl<'a> Claimant<'a> {
+    /// In this cluster.
     pub(crate) fn new<K: Resource<DynamicType = ()>>(
         context: &Context,
         owner: &K,
         label: &'static str,
         manager: &'static str,
     ) -> Self {
+        let namespace = owner.namespace().unwrap_or_default();
+        let place = Place::here(context, namespace);
+        Claimant::at(Cow::Owned(place), owner, label, manager)
+    }
+
+    /// Where the workloads of a set are.
+    pub(crate) fn at<K: Resource<DynamicType = ()>>(
+        place: Cow<'a, Place>,
+        owner: &K,
+        label: &'static str,
+        manager: &'static str,
+    ) -> Self {
         Self {
-            client: context.client.clone(),
-            namespace: owner.namespace().unwrap_or_default(),
+            place,
             name: owner.name_any(),
             kind: K::kind(&()).into_owned(),
             label,
@@ -53,7 +66,8 @@ impl Claimant {
             + DeserializeOwned
             + Debug,
     {
-        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
+        let api: Api<K> = self.place.api();
+        let fault = |error| self.place.fault(error);
         let name = object.name_any();
         let known = ours.iter().find(|known| known.name_any() == name);
         let mut version = known.and_then(ResourceExt::resource_version);
@@ -62,15 +76,18 @@ impl Claimant {
             let found = api
                 .get_metadata_opt(&name)
                 .await
-                .map_err(Error::kubernetes("reading", format!("{kind} {name}")))?;
+                .map_err(Error::kubernetes("reading", format!("{kind} {name}")))
+                .map_err(fault)?;
             if let Some(found) = found {
                 self.check(&kind, &found)?;
                 version = found.resource_version();
             }
         }
         let mut object = object.clone();
+        self.place.leave(object.meta_mut());
         object.meta_mut().resource_version = version;
-        io::apply(&api, &object, self.manager).await
+        let applied = io::apply(&api, &object, self.manager).await;
+        applied.map_err(fault)
     }
 
     /// Apply an object of a kind that only some have; see [`Self::apply`].
@@ -80,10 +97,11 @@ impl Claimant {
         object: &DynamicObject,
         ours: &[DynamicObject],
     ) -> Result<(), Error> {
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource());
+        let (client, namespace) = (self.place.client().clone(), self.place.namespace());
+        let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &kind.resource());
+        let fault = |error| self.place.fault(error);
         let name = object.name_any();
-        let what = || format!("{} {}/{name}", kind.kind, self.namespace);
+        let what = || format!("{} {namespace}/{name}", kind.kind);
         let is_same =
             |known: &&DynamicObject| Kind::of(known) == Some(kind) && known.name_any() == name;
         let known = ours.iter().find(is_same);
@@ -93,7 +111,9 @@ impl Claimant {
                 Err(error) if kind.optional && io::is_unknown_kind(&error) => {
                     return Err(unknown_kind(kind).into());
                 }
-                found => found.map_err(Error::kubernetes("reading", what()))?,
+                found => found
+                    .map_err(Error::kubernetes("reading", what()))
+                    .map_err(fault)?,
             };
             if let Some(found) = found {
                 self.check(kind.kind, &found)?;
@@ -101,11 +121,13 @@ impl Claimant {
             }
         }
         let mut object = object.clone();
+        self.place.leave(&mut object.metadata);
         object.metadata.resource_version = version;
         let params = PatchParams::apply(self.manager).force();
         api.patch(&name, &params, &Patch::Apply(&object))
             .await
-            .map_err(Error::kubernetes("applying", what()))?;
+            .map_err(Error::kubernetes("applying", what()))
+            .map_err(fault)?;
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Mutex;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Shared by the controllers of one scope (a namespace, or all).
 pub(crate) struct Context {
@@ -28,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) leadership: Leadership,
     pub(crate) stores: Stores,
     pub(crate) backoff: Backoff,
+    /// The turns of sets whose workloads are in this cluster.
+    pub(crate) turns: Semaphore,
     /// When this process began to look.
     pub(crate) started: Timestamp,
     /// Whether the cluster's nodes may be read.

@@ -1,11 +1,10 @@
 //! The few reads of and writes to Kubernetes that all controllers share.
 
-use crate::context::Context;
 use crate::problem::Error;
 use futures::future::try_join_all;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, TypeMeta};
-use kube::{Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use plan::set::extra::{KINDS, Kind};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -136,7 +135,7 @@ pub(crate) fn is_unknown_kind(error: &kube::Error) -> bool {
 
 /// Objects of a namespace, read live.
 pub(crate) async fn list<K>(
-    context: &Context,
+    client: &Client,
     namespace: &str,
     params: &ListParams,
 ) -> Result<Vec<K>, Error>
@@ -146,7 +145,7 @@ where
         + DeserializeOwned
         + Debug,
 {
-    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let listed = api.list(params).await.map_err(Error::kubernetes(
         "listing",
         format!("{} of {namespace}", K::plural(&())),
@@ -157,27 +156,26 @@ where
 /// Objects of the kinds that only some sets have. A list leaves out what kind its
 /// items are of.
 pub(crate) async fn list_extras(
-    context: &Context,
+    client: &Client,
     namespace: &str,
     params: &ListParams,
 ) -> Result<Vec<DynamicObject>, Error> {
     let reads = KINDS
         .iter()
-        .map(async |kind| list_kind(context, namespace, kind, params).await);
+        .map(async |kind| list_kind(client, namespace, kind, params).await);
     let read = try_join_all(reads).await?;
     Ok(read.into_iter().flatten().flatten().collect())
 }
 
 /// Objects of one such kind; `None` where the cluster lacks it.
 pub(crate) async fn list_kind(
-    context: &Context,
+    client: &Client,
     namespace: &str,
     kind: &Kind,
     params: &ListParams,
 ) -> Result<Option<Vec<DynamicObject>>, Error> {
     let resource = kind.resource();
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(context.client.clone(), namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let listed = match api.list(params).await {
         Ok(listed) => listed.items,
         Err(error) if kind.optional && is_unknown_kind(&error) => return Ok(None),
@@ -200,7 +198,7 @@ pub(crate) async fn list_kind(
 /// Delete an object, if it is still the one of that uid. One that is gone is no
 /// error.
 pub(crate) async fn delete<K>(
-    context: &Context,
+    client: &Client,
     namespace: &str,
     name: &str,
     uid: Option<&String>,
@@ -211,7 +209,7 @@ where
         + DeserializeOwned
         + Debug,
 {
-    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let preconditions = uid.map(|uid| Preconditions {
         uid: Some(uid.clone()),
         resource_version: None,
@@ -232,7 +230,7 @@ where
 
 /// The same for a Job, or what makes Jobs: by default their pods would stay.
 pub(crate) async fn delete_with_pods<K>(
-    context: &Context,
+    client: &Client,
     namespace: &str,
     name: &str,
     uid: &str,
@@ -243,7 +241,7 @@ where
         + DeserializeOwned
         + Debug,
 {
-    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let params = DeleteParams::background().preconditions(Preconditions {
         uid: Some(uid.to_owned()),
         resource_version: None,
@@ -259,13 +257,12 @@ where
 
 /// The same for an object of a kind that only some have.
 pub(crate) async fn delete_extra(
-    context: &Context,
+    client: &Client,
     namespace: &str,
     kind: Kind,
     name: &str,
 ) -> Result<(), Error> {
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(context.client.clone(), namespace, &kind.resource());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind.resource());
     match api.delete(name, &DeleteParams::default()).await {
         Err(error) if !is_not_found(&error) => {
             let what = format!("{} {name}", kind.kind);

@@ -24,6 +24,7 @@ mod network;
 mod networks;
 mod nodes;
 mod picture;
+mod place;
 mod poller;
 mod preview;
 mod problem;

@@ -12,10 +12,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::ready;
 
 /// Yields once for each such change, and once when all nodes were read.
-pub(crate) fn changes(client: Client) -> impl Stream<Item = ()> + Send + 'static {
+pub(crate) fn changes(
+    client: Client,
+    config: watcher::Config,
+) -> impl Stream<Item = ()> + Send + 'static {
     let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
     let mut known: HashMap<String, BTreeMap<String, String>> = HashMap::new();
-    watcher(nodes, watcher::Config::default())
+    watcher(nodes, config)
         .default_backoff()
         .filter_map(move |event| {
             let changed = match event {

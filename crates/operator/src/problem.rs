@@ -1,6 +1,8 @@
 //! Faults of the outside world, in the words of the API.
 
+use crate::ziti_cluster;
 use api::reasons;
+use kube::core::Status;
 use plan::edge_router::Problem;
 use snafu::Snafu;
 use ziti::management::{ErrorKind, ManagementError};
@@ -12,6 +14,17 @@ pub(crate) enum Error {
     /// The Kubernetes API refused or did not answer.
     #[snafu(display("{act} {object}"))]
     Kubernetes {
+        /// What was being done.
+        act: &'static str,
+        /// To what.
+        object: String,
+        source: Box<kube::Error>,
+    },
+    /// The same of another cluster.
+    #[snafu(display("in ZitiCluster {cluster}: {act} {object}"))]
+    Afar {
+        /// Name of the `ZitiCluster`.
+        cluster: String,
         /// What was being done.
         act: &'static str,
         /// To what.
@@ -40,18 +53,50 @@ impl Error {
         }
     }
 
+    /// The same, of another cluster.
+    pub(crate) fn in_cluster(self, cluster: &str) -> Self {
+        match self {
+            Self::Kubernetes {
+                act,
+                object,
+                source,
+            } => Self::Afar {
+                cluster: cluster.to_owned(),
+                act,
+                object,
+                source,
+            },
+            other => other,
+        }
+    }
+
+    /// The answer of a Kubernetes API, where there was one.
+    fn status(&self) -> Option<&Status> {
+        let (Self::Kubernetes { source, .. } | Self::Afar { source, .. }) = self else {
+            return None;
+        };
+        match source.as_ref() {
+            kube::Error::Api(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    /// Whether another cluster did not answer, or does not know us any more: it has
+    /// to be looked at anew.
+    pub(crate) fn is_of_link(&self) -> bool {
+        let refused = self.status().map(|status| status.code);
+        matches!(self, Self::Afar { .. }) && matches!(refused, None | Some(401 | 403))
+    }
+
     /// Whether somebody else changed the object meanwhile: look again at once.
     pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self, Self::Kubernetes { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.is_conflict()))
+        self.status().is_some_and(Status::is_conflict)
     }
 
     /// Whether the namespace is being deleted and takes nothing new: what was to
     /// be made will be deleted as well, and nobody has to be told.
     pub(crate) fn is_namespace_ending(&self) -> bool {
-        let Self::Kubernetes { source, .. } = self else {
-            return false;
-        };
-        let kube::Error::Api(status) = source.as_ref() else {
+        let Some(status) = self.status() else {
             return false;
         };
         let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -71,6 +116,15 @@ impl Error {
                 reasons::REFUSED,
                 format!("Kubernetes: {act} {object}: {source}; it is tried again"),
             ),
+            Self::Afar {
+                cluster,
+                act,
+                object,
+                source,
+            } => {
+                let act = format!("ZitiCluster {cluster}: {act} {object}");
+                ziti_cluster::told(&act, source)
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
@@ -195,6 +196,7 @@ impl Scope {
         stop: CancellationToken,
     ) {
         let (networks, wakers) = Networks::new();
+        let (links, woken) = Links::new();
         let config = self.config();
         let network_controller =
             Controller::new(self.api::<ZitiNetwork>(), watcher::Config::default())
@@ -202,13 +204,16 @@ impl Scope {
         let edge_router_controller =
             Controller::new(self.api::<EdgeRouter>(), watcher::Config::default())
                 .with_config(config.clone());
+        // Without a bound of their own: a call of another cluster that hangs must not
+        // take the place of anybody else's. Their turns are taken in the reconcile.
+        let unbounded = config.clone().concurrency(0);
         let set_controller = Controller::new(self.api::<ZitiRouter>(), watcher::Config::default())
-            .with_config(config.clone());
+            .with_config(unbounded.clone());
         let ziti_controllers =
             Controller::new(self.api::<ZitiController>(), watcher::Config::default())
                 .with_config(config.clone());
         let clusters = Controller::new(self.api::<ZitiCluster>(), watcher::Config::default())
-            .with_config(config);
+            .with_config(unbounded);
         let stores = Stores {
             networks: network_controller.store(),
             edge_routers: edge_router_controller.store(),
@@ -220,7 +225,8 @@ impl Scope {
             settings,
             networks,
             controllers: Clients::default(),
-            clusters: Links::default(),
+            clusters: links,
+            turns: Semaphore::new(self.concurrency.into()),
             started: Timestamp::now(),
             events,
             leadership,
@@ -261,6 +267,7 @@ impl Scope {
             )),
             drain(
                 self.set_watches(set_controller, &context)
+                    .reconcile_on(woken.sets)
                     .graceful_shutdown_on(stopped())
                     .run(
                         set::reconcile,
@@ -279,6 +286,7 @@ impl Scope {
             ),
             drain(
                 self.cluster_watches(clusters, &context)
+                    .reconcile_on(woken.clusters)
                     .graceful_shutdown_on(stopped())
                     .run(
                         ziti_cluster::reconcile,

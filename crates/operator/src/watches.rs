@@ -175,7 +175,7 @@ impl Scope {
         // A kind that a cluster may lack is not watched, but read with the rest.
         let controller = if self.reads_nodes {
             let sets = context.clone();
-            let wanted = nodes::changes(self.client.clone())
+            let wanted = nodes::changes(self.client.clone(), watcher::Config::default())
                 .flat_map(move |()| futures::stream::iter(by_node(&sets.stores.routers)));
             controller.reconcile_on(wanted)
         } else {

@@ -32,7 +32,7 @@ pub use tunnel::{
     TunnelMode,
 };
 
-use crate::{AdoptionPolicy, DeletionPolicy, NetworkRef, SecretRef};
+use crate::{AdoptionPolicy, ClusterRef, DeletionPolicy, NetworkRef, SecretRef};
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
@@ -65,6 +65,7 @@ use std::collections::BTreeMap;
     printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
     printcolumn(name = "Online", type_ = "integer", json_path = ".status.onlineReplicas"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterRef.name", priority = 1),
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.tunnel.mode", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -76,6 +77,7 @@ use std::collections::BTreeMap;
     validation = ("!has(self.nodes) || (has(self.topology) ? self.topology == 'PerNode' : (has(self.tunnel) && self.tunnel.mode == 'tproxy'))", "nodes are for topology PerNode"),
     validation = ("has(self.topology) == has(oldSelf.topology)", "topology cannot be added or removed: create another ZitiRouter"),
     validation = ("has(self.networkRef) == has(oldSelf.networkRef)", "networkRef cannot be added or removed: create another ZitiRouter"),
+    validation = ("has(self.clusterRef) == has(oldSelf.clusterRef)", "clusterRef cannot be added or removed: create another ZitiRouter"),
     validation = ("(has(self.tokens) || has(self.tokensSecretRef)) == (has(oldSelf.tokens) || has(oldSelf.tokensSecretRef))", "a set cannot change between provided and managed tokens: create another ZitiRouter"),
 )]
 #[serde(rename_all = "camelCase")]
@@ -85,6 +87,12 @@ pub struct ZitiRouterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = ("self == oldSelf", "networkRef is immutable: create another ZitiRouter"))]
     pub network_ref: Option<NetworkRef>,
+
+    /// The other cluster in which the routers run. Default: this one. Immutable:
+    /// create another ZitiRouter there, and delete this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = ("self == oldSelf", "clusterRef is immutable: create another ZitiRouter"))]
+    pub cluster_ref: Option<ClusterRef>,
 
     /// Enrollment tokens (JWT) by member name (`<name>-0`, `<name>-1`, …).
     /// They are then part of this object and of its history, and readable by
@@ -234,6 +242,13 @@ impl ZitiRouterSpec {
             TunnelMode::None | TunnelMode::Host | TunnelMode::Proxy => Topology::StatefulSet,
         };
         self.topology.unwrap_or(by_mode)
+    }
+
+    /// The ZitiCluster where the routers run; `None` where that is this cluster.
+    pub fn cluster(&self) -> Option<&str> {
+        self.cluster_ref
+            .as_ref()
+            .map(|reference| reference.name.as_str())
     }
 }
 

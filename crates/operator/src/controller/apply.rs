@@ -92,7 +92,7 @@ pub(super) async fn apply(
             network::transfer_leadership(context, object, to).await?;
         }
         Step::DeletePod { name, uid, why } => {
-            io::delete::<Pod>(context, &namespace, name, Some(uid)).await?;
+            io::delete::<Pod>(&context.client, &namespace, name, Some(uid)).await?;
             info!(controller = path, pod = name, why, "replaced a pod");
             let note = format!("replaced pod {name}: {why}");
             context.events.done(object, "PodReplaced", note).await;
@@ -105,23 +105,24 @@ pub(super) async fn apply(
         Step::DeleteIdentities(ids) => network::delete_identities(context, object, ids).await?,
         Step::EndNetwork => end_network(context, &namespace, &name).await?,
         Step::DeleteNetwork { uid } => {
-            io::delete::<ZitiNetwork>(context, &namespace, &name, Some(uid)).await?;
+            io::delete::<ZitiNetwork>(&context.client, &namespace, &name, Some(uid)).await?;
         }
         Step::DeleteStatefulSet { uid } => {
             let workload = names::controller_workload(&name);
-            io::delete::<StatefulSet>(context, &namespace, &workload, Some(uid)).await?;
+            io::delete::<StatefulSet>(&context.client, &namespace, &workload, Some(uid)).await?;
         }
         Step::DeleteService { name } => {
-            io::delete::<Service>(context, &namespace, name, None).await?;
+            io::delete::<Service>(&context.client, &namespace, name, None).await?;
         }
         Step::DeleteConfigMap { name } => {
-            io::delete::<ConfigMap>(context, &namespace, name, None).await?;
+            io::delete::<ConfigMap>(&context.client, &namespace, name, None).await?;
         }
         Step::DeleteExtra { kind, name } => {
-            io::delete_extra(context, &namespace, *kind, name).await?;
+            io::delete_extra(&context.client, &namespace, *kind, name).await?;
         }
         Step::DeleteClaim { name, uid } => {
-            io::delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
+            io::delete::<PersistentVolumeClaim>(&context.client, &namespace, name, Some(uid))
+                .await?;
             info!(controller = path, claim = name, "deleted a volume claim");
         }
         Step::DeleteSecrets => delete_secrets(context, object, observed).await?,
@@ -176,7 +177,13 @@ async fn delete_secrets(
             && labels.get(names::LABEL_CONTROLLER) == Some(&object.name_any());
         if ours {
             let uid = secret.uid();
-            io::delete::<Secret>(context, &namespace, &secret.name_any(), uid.as_ref()).await?;
+            io::delete::<Secret>(
+                &context.client,
+                &namespace,
+                &secret.name_any(),
+                uid.as_ref(),
+            )
+            .await?;
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ pub(super) async fn apply(
     context: &Context,
     object: &ZitiController,
     observed: &Observed,
-    ours: &Claimant,
+    ours: &Claimant<'_>,
     act: &Act,
 ) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
@@ -39,12 +39,12 @@ pub(super) async fn apply(
             Ok(())
         }
         Act::Delete { uid } => {
-            io::delete_with_pods::<CronJob>(context, &namespace, &name, uid).await
+            io::delete_with_pods::<CronJob>(&context.client, &namespace, &name, uid).await
         }
         Act::DeleteCertificate => {
             let known = observed.secrets.backup.as_ref();
             let uid = known.and_then(ResourceExt::uid);
-            io::delete::<Secret>(context, &namespace, &name, uid.as_ref()).await
+            io::delete::<Secret>(&context.client, &namespace, &name, uid.as_ref()).await
         }
     }
 }

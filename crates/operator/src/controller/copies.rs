@@ -39,13 +39,13 @@ pub(super) async fn read(
     let of_jobs = ListParams::default().labels(&of_jobs);
     // Jobs before their pods.
     let (cron_jobs, jobs) = tokio::try_join!(
-        io::list::<CronJob>(context, namespace, by_label),
-        io::list::<Job>(context, namespace, by_label),
+        io::list::<CronJob>(&context.client, namespace, by_label),
+        io::list::<Job>(&context.client, namespace, by_label),
     )?;
     let pods = if jobs.is_empty() {
         Vec::new()
     } else {
-        io::list::<Pod>(context, namespace, &of_jobs).await?
+        io::list::<Pod>(&context.client, namespace, &of_jobs).await?
     };
     let own = names::controller_backup(name);
     let cron_job = cron_jobs.into_iter().find(|job| job.name_any() == own);

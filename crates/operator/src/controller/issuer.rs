@@ -40,7 +40,12 @@ pub(super) async fn read(
     name: &str,
 ) -> Result<Vec<Secret>, Error> {
     let label = format!("{}={name}", names::LABEL_CONTROLLER);
-    let all = io::list::<Secret>(context, namespace, &ListParams::default().labels(&label)).await?;
+    let all = io::list::<Secret>(
+        &context.client,
+        namespace,
+        &ListParams::default().labels(&label),
+    )
+    .await?;
     let issued = |secret: &Secret| secret.type_.as_deref() == Some("kubernetes.io/tls");
     Ok(all.into_iter().filter(issued).collect())
 }

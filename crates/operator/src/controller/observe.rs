@@ -52,16 +52,16 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
     let by_label = ListParams::default().labels(&label);
 
     // The StatefulSet before the pods, as for sets.
-    let sets = io::list::<StatefulSet>(context, &namespace, &by_label).await?;
+    let sets = io::list::<StatefulSet>(&context.client, &namespace, &by_label).await?;
     let workload = names::controller_workload(&name);
     let stateful_set = sets.into_iter().find(|set| set.name_any() == workload);
-    let pods = io::list::<Pod>(context, &namespace, &by_label).await?;
+    let pods = io::list::<Pod>(&context.client, &namespace, &by_label).await?;
     let (services, config_maps, claims, extras, secrets, web_certificates, network, users, work) =
         tokio::try_join!(
-            io::list::<Service>(context, &namespace, &by_label),
-            io::list::<ConfigMap>(context, &namespace, &by_label),
-            io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
-            io::list_extras(context, &namespace, &by_label),
+            io::list::<Service>(&context.client, &namespace, &by_label),
+            io::list::<ConfigMap>(&context.client, &namespace, &by_label),
+            io::list::<PersistentVolumeClaim>(&context.client, &namespace, &by_label),
+            io::list_extras(&context.client, &namespace, &by_label),
             held::read(context, object),
             web::read(context, object),
             network(context, &namespace, &name),
@@ -69,7 +69,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
             copies::read(context, &namespace, &name, &by_label),
         )?;
     let certificates = match &object.spec.pki.issuer_ref {
-        Some(_) => io::list_kind(context, &namespace, &CERTIFICATE, &by_label).await?,
+        Some(_) => io::list_kind(&context.client, &namespace, &CERTIFICATE, &by_label).await?,
         None => None,
     };
     let issuer_is_installed = certificates.is_some();
@@ -111,7 +111,7 @@ async fn network(
 }
 
 async fn users(context: &Context, namespace: &str, name: &str) -> Result<Users, Error> {
-    let all = io::list::<EdgeRouter>(context, namespace, &ListParams::default()).await?;
+    let all = io::list::<EdgeRouter>(&context.client, namespace, &ListParams::default()).await?;
     let of_network = all.iter().filter(|er| {
         let reference = er.spec.network_ref.as_ref();
         reference.is_some_and(|reference| reference.name == name)

@@ -47,7 +47,7 @@ pub(super) async fn apply(
             Ok(())
         }
         Act::DeleteJob { name, uid } => {
-            io::delete_with_pods::<Job>(context, &namespace, name, uid).await
+            io::delete_with_pods::<Job>(&context.client, &namespace, name, uid).await
         }
         Act::Take { keys, snapshot, id } => {
             take(context, object, observed, keys, snapshot, id).await?;
@@ -60,7 +60,7 @@ pub(super) async fn apply(
             let known = observed.secrets.restore.as_ref();
             let uid = known.and_then(ResourceExt::uid);
             let name = names::controller_restore(&object.name_any());
-            io::delete::<Secret>(context, &namespace, &name, uid.as_ref()).await
+            io::delete::<Secret>(&context.client, &namespace, &name, uid.as_ref()).await
         }
     }
 }

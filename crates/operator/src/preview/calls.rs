@@ -270,8 +270,7 @@ impl Known {
         }
     }
 
-    fn tokens(&mut self, object: &ZitiRouter, write: &TokenWrite) -> Call {
-        let namespace = object.namespace().unwrap_or_default();
+    fn tokens(&mut self, object: &ZitiRouter, there: &str, write: &TokenWrite) -> Call {
         let name = names::tokens_secret(&object.name_any());
         let mut data: BTreeMap<&str, Value> = BTreeMap::new();
         for (member, value) in &write.set {
@@ -286,26 +285,42 @@ impl Known {
         let what = format!("write the keys {} of Secret {name}", keys.join(", "));
         let body = json!({"metadata": {"name": name}, "data": data});
         let call = if self.secrets.insert(name.clone()) {
-            Call::kubernetes("POST", Secret::url_path(&(), Some(&namespace)), what)
+            Call::kubernetes("POST", Secret::url_path(&(), Some(there)), what)
         } else {
-            Call::kubernetes("PATCH", path::<Secret>(&namespace, &name), what)
+            Call::kubernetes("PATCH", path::<Secret>(there, &name), what)
         };
         call.with_body(body)
     }
 
-    /// The call for a step of a ZitiRouter.
-    pub(super) fn of_set(&mut self, object: &ZitiRouter, step: &set_plan::Step) -> Call {
+    /// The call for a step of a ZitiRouter; `there` is the namespace of its workloads.
+    pub(super) fn of_set(
+        &mut self,
+        object: &ZitiRouter,
+        there: &str,
+        step: &set_plan::Step,
+    ) -> Call {
+        let call = self.of_step(object, there, step);
+        match object.spec.cluster() {
+            Some(cluster) if step.is_of_workloads() => Call {
+                what: format!("{} in ZitiCluster {cluster}", call.what),
+                ..call
+            },
+            _ => call,
+        }
+    }
+
+    fn of_step(&mut self, object: &ZitiRouter, there: &str, step: &set_plan::Step) -> Call {
         use set_plan::Step;
         let namespace = object.namespace().unwrap_or_default();
         let set = object.name_any();
         match step {
             Step::AddFinalizer => take_on(object, names::FINALIZER_ROUTER),
             Step::ReleaseFinalizer => let_go(object, names::FINALIZER_ROUTER),
-            Step::ApplyService(service) => self.apply(&namespace, service.as_ref()),
-            Step::ApplyConfigMap(map) => self.apply(&namespace, map.as_ref()),
+            Step::ApplyService(service) => self.apply(there, service.as_ref()),
+            Step::ApplyConfigMap(map) => self.apply(there, map.as_ref()),
             Step::ApplyEdgeRouter(er) => self.apply(&namespace, er.as_ref()),
-            Step::ApplyStatefulSet(set) => self.apply(&namespace, set.as_ref()),
-            Step::WriteTokens(write) => self.tokens(object, write),
+            Step::ApplyStatefulSet(set) => self.apply(there, set.as_ref()),
+            Step::WriteTokens(write) => self.tokens(object, there, write),
             Step::CopyProvidedTokens => {
                 let secret = names::provided_tokens_secret(&set);
                 let keys = object.spec.tokens.iter().flat_map(BTreeMap::keys);
@@ -333,18 +348,19 @@ impl Known {
             }
             Step::DeletePod { name, why, .. } => Call {
                 what: format!("replace pod {name}: {why}"),
-                ..delete::<Pod>(&namespace, name)
+                ..delete::<Pod>(there, name)
             },
-            Step::DeleteStatefulSet { name, .. } => delete::<StatefulSet>(&namespace, name),
-            Step::ApplyExtra(kind, extra) => self.apply_extra(*kind, &namespace, extra),
+            Step::DeleteStatefulSet { name, .. } => delete::<StatefulSet>(there, name),
+            Step::ApplyExtra(kind, extra) => self.apply_extra(*kind, there, extra),
             Step::DeleteExtra { kind, name } => {
                 let what = format!("delete {} {name}", kind.kind);
-                Call::kubernetes("DELETE", extra_path(*kind, &namespace, name), what)
+                Call::kubernetes("DELETE", extra_path(*kind, there, name), what)
             }
             Step::DeleteEdgeRouter { name, .. } => delete::<EdgeRouter>(&namespace, name),
-            Step::DeleteService { name } => delete::<Service>(&namespace, name),
-            Step::DeleteConfigMap { name } => delete::<ConfigMap>(&namespace, name),
-            Step::DeleteClaim { name, .. } => delete::<PersistentVolumeClaim>(&namespace, name),
+            Step::DeleteService { name } => delete::<Service>(there, name),
+            Step::DeleteTokens => delete::<Secret>(there, &names::tokens_secret(&set)),
+            Step::DeleteConfigMap { name } => delete::<ConfigMap>(there, name),
+            Step::DeleteClaim { name, .. } => delete::<PersistentVolumeClaim>(there, name),
             Step::ReleaseInUse {
                 edge_router,
                 finalizers,

@@ -6,14 +6,16 @@ use crate::context::{Backoff, Context, Stores};
 use crate::controller::Clients;
 use crate::leader::Leadership;
 use crate::networks::{Access, Networks};
+use crate::ziti_cluster::{self, Links};
 use crate::{controller, edge_router, network, poller, set};
 use anyhow::{Context as _, Result, bail};
 use api::reasons;
-use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter};
+use api::{EdgeRouter, ZitiCluster, ZitiController, ZitiNetwork, ZitiRouter};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{reflector, watcher};
 use kube::{Client, Resource, ResourceExt};
 use plan::Settings;
@@ -23,6 +25,7 @@ use plan::set as set_plan;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use tokio::sync::Semaphore;
 use ziti::management::{EdgeRouterEntity, Filter};
 
 /// Everything that the controllers look at, read once.
@@ -52,6 +55,8 @@ pub(super) struct SetPlan {
     pub(super) object: ZitiRouter,
     /// Its children, as they are.
     pub(super) known: Known,
+    /// The namespace of its workloads.
+    pub(super) namespace: String,
     pub(super) plan: set_plan::Plan,
     pub(super) steps: Vec<Foreseen<set_plan::Step>>,
 }
@@ -90,7 +95,8 @@ impl Look {
             networks,
             leadership: Leadership::alone(),
             controllers: Clients::default(),
-            clusters: crate::ziti_cluster::Links::default(),
+            clusters: Links::new().0,
+            turns: Semaphore::new(1),
             // Whoever asks once has seen nothing for long.
             started: Timestamp::now(),
             backoff: Backoff::default(),
@@ -98,8 +104,7 @@ impl Look {
                 networks: stored(&client, namespaces).await?,
                 edge_routers: stored(&client, namespaces).await?,
                 routers: stored(&client, namespaces).await?,
-                // No other cluster is planned for.
-                clusters: kube::runtime::reflector::store().0,
+                clusters: stored(&client, namespaces).await?,
             },
             client,
         };
@@ -185,12 +190,33 @@ impl Look {
         })
     }
 
+    /// Look at another cluster, so that a set there can be looked at.
+    async fn reach(&self, namespace: &str, name: &str) -> Result<()> {
+        let reference = ObjectRef::<ZitiCluster>::new(name).within(namespace);
+        let object = self.context.stores.clusters.get(&reference);
+        let object =
+            object.with_context(|| format!("namespace {namespace} has no ZitiCluster {name}"))?;
+        match ziti_cluster::judge(&self.context, &object).await.verdict {
+            Ok(()) => Ok(()),
+            Err(problem) => bail!(
+                "ZitiCluster {name}: {}: {}",
+                problem.reason,
+                problem.message
+            ),
+        }
+    }
+
     /// First the set without tokens: that gives its EdgeRouters. They give the
     /// tokens that are to come, and with those the set is asked again.
     pub(super) async fn router(&self, object: &ZitiRouter) -> Result<RouterPlan> {
-        let facts = set::look(&self.context, object)
+        if let Some(cluster) = object.spec.cluster() {
+            self.reach(&object.namespace().unwrap_or_default(), cluster)
+                .await?;
+        }
+        let seen = set::look(&self.context, object)
             .await
             .with_context(|| format!("looking at ZitiRouter {}", object.name_any()))?;
+        let facts = seen.facts(&self.context);
         let (_, steps) = foresight::set(&facts, &BTreeMap::new());
         let mut tokens = BTreeMap::new();
         let mut members = Vec::new();
@@ -209,6 +235,7 @@ impl Look {
             set: SetPlan {
                 object: object.clone(),
                 known: Known::of(&facts),
+                namespace: facts.object.namespace().unwrap_or_default(),
                 plan,
                 steps,
             },

@@ -166,13 +166,19 @@ impl Report {
         let SetPlan {
             object,
             mut known,
+            namespace,
             plan,
             steps,
         } = seen;
         self.objects.push(Section {
             calls: steps
                 .iter()
-                .map(|foreseen| timed(foreseen.when, known.of_set(&object, &foreseen.step)))
+                .map(|foreseen| {
+                    timed(
+                        foreseen.when,
+                        known.of_set(&object, &namespace, &foreseen.step),
+                    )
+                })
                 .collect(),
             ready: Ready::of(&plan.status.conditions),
             ..Section::of(&object)

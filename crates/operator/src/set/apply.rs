@@ -11,9 +11,11 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
+use kube::core::ObjectMeta;
 use plan::edge_router::Problem;
 use plan::set::{Step, TokenValue, TokenWrite, render};
 use serde_json::json;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use tracing::info;
 
@@ -32,7 +34,9 @@ pub(super) async fn apply(
         object.resource_version().unwrap_or_default(),
     );
     let path = io::path(object);
-    let ours = Claimant::new(context, object, names::LABEL_SET, MANAGER);
+    let place = &observed.place;
+    let here = Claimant::new(context, object, names::LABEL_SET, MANAGER);
+    let ours = Claimant::at(Cow::Borrowed(place), object, names::LABEL_SET, MANAGER);
     match step {
         Step::AddFinalizer => {
             let finalizers = io::with_finalizer(object, names::FINALIZER_ROUTER);
@@ -40,6 +44,14 @@ pub(super) async fn apply(
         }
         Step::ReleaseFinalizer => {
             let finalizers = io::without_finalizer(object, names::FINALIZER_ROUTER);
+            if let Some(cluster) = object.spec.cluster().filter(|_| !place.is_afar()) {
+                let note = format!(
+                    "given up with ZitiCluster {cluster}: whatever it has there carries the label {}={name}",
+                    names::LABEL_SET
+                );
+                let events = &context.events;
+                events.warn(object, reasons::CLUSTER_ABANDONED, note).await;
+            }
             io::set_finalizers(api, &name, &version, &finalizers, MANAGER).await?;
             info!(router = path, "let go");
         }
@@ -50,7 +62,7 @@ pub(super) async fn apply(
             ours.apply(map.as_ref(), &observed.config_maps).await?;
         }
         Step::ApplyEdgeRouter(er) => {
-            ours.apply(er.as_ref(), &observed.edge_routers).await?;
+            here.apply(er.as_ref(), &observed.edge_routers).await?;
         }
         Step::ApplyStatefulSet(set) => {
             let named = |before: &&StatefulSet| before.metadata.name == set.metadata.name;
@@ -88,9 +100,9 @@ pub(super) async fn apply(
             let api: Api<EdgeRouter> = Api::namespaced(context.client.clone(), &namespace);
             io::apply_status(&api, edge_router, &json!({"agent": report}), MANAGER, None).await?;
         }
-        Step::WriteTokens(write) => write_tokens(context, object, observed, write).await?,
+        Step::WriteTokens(write) => write_tokens(object, observed, write).await?,
         Step::DeletePod { name, uid, why } => {
-            io::delete::<Pod>(context, &namespace, name, Some(uid)).await?;
+            place.delete::<Pod>(name, Some(uid)).await?;
             info!(router = path, pod = name, why, "replaced a pod");
             context
                 .events
@@ -98,25 +110,31 @@ pub(super) async fn apply(
                 .await;
         }
         Step::DeleteStatefulSet { name, uid } => {
-            io::delete::<StatefulSet>(context, &namespace, name, Some(uid)).await?;
+            place.delete::<StatefulSet>(name, Some(uid)).await?;
         }
         Step::DeleteEdgeRouter { name, uid } => {
-            io::delete::<EdgeRouter>(context, &namespace, name, Some(uid)).await?;
+            io::delete::<EdgeRouter>(&context.client, &namespace, name, Some(uid)).await?;
         }
         Step::DeleteService { name } => {
-            io::delete::<Service>(context, &namespace, name, None).await?;
+            place.delete::<Service>(name, None).await?;
+        }
+        Step::DeleteTokens => {
+            let tokens = names::tokens_secret(&name);
+            place.delete::<Secret>(&tokens, None).await?;
         }
         Step::DeleteConfigMap { name } => {
-            io::delete::<ConfigMap>(context, &namespace, name, None).await?;
+            place.delete::<ConfigMap>(name, None).await?;
         }
         Step::ApplyExtra(kind, extra) => {
             ours.apply_extra(*kind, extra, &observed.extras).await?;
         }
         Step::DeleteExtra { kind, name } => {
-            io::delete_extra(context, &namespace, *kind, name).await?;
+            place.delete_extra(*kind, name).await?;
         }
         Step::DeleteClaim { name, uid } => {
-            io::delete::<PersistentVolumeClaim>(context, &namespace, name, Some(uid)).await?;
+            place
+                .delete::<PersistentVolumeClaim>(name, Some(uid))
+                .await?;
             info!(router = path, claim = name, "deleted a volume claim");
         }
         Step::ReleaseInUse {
@@ -164,15 +182,12 @@ async fn copy_provided(context: &Context, object: &ZitiRouter) -> Result<(), Err
 /// Write keys of the Secret from which the pods get their tokens. One writer,
 /// one merge patch, bound to the Secret that was read.
 async fn write_tokens(
-    context: &Context,
     object: &ZitiRouter,
     observed: &Observed,
     write: &TokenWrite,
 ) -> Result<(), Error> {
-    let api: Api<Secret> = Api::namespaced(
-        context.client.clone(),
-        &object.namespace().unwrap_or_default(),
-    );
+    let place = &observed.place;
+    let api: Api<Secret> = place.api();
     let name = names::tokens_secret(&object.name_any());
     let mut values: BTreeMap<String, Option<ByteString>> =
         write.remove.iter().map(|key| (key.clone(), None)).collect();
@@ -183,38 +198,42 @@ async fn write_tokens(
         };
         values.insert(member.clone(), Some(ByteString(text)));
     }
-    match observed.secret(&name) {
+    match &observed.mounted {
         None => {
             let data = values
                 .into_iter()
                 .filter_map(|(key, value)| Some((key, value?)))
                 .collect();
+            let mut metadata = render::metadata(object, &name, None);
+            place.leave(&mut metadata);
             let secret = Secret {
-                metadata: render::metadata(object, &name, None),
+                metadata,
                 data: Some(data),
                 ..Secret::default()
             };
             api.create(&io::created_by(MANAGER), &secret)
                 .await
-                .map_err(Error::kubernetes("creating", format!("Secret {name}")))?;
+                .map_err(Error::kubernetes("creating", format!("Secret {name}")))
+                .map_err(|error| place.fault(error))?;
         }
         Some(known) => {
-            let patch = json!({
-                "metadata": {
-                    "uid": known.uid(),
-                    "resourceVersion": known.resource_version(),
-                    // Also taken back after `--cascade=orphan`.
-                    "ownerReferences": [render::owner(object)],
-                },
-                "data": values,
-            });
+            let mut metadata = ObjectMeta {
+                uid: known.uid(),
+                resource_version: known.resource_version(),
+                // Also taken back after `--cascade=orphan`.
+                owner_references: Some(vec![render::owner(object)]),
+                ..ObjectMeta::default()
+            };
+            place.leave(&mut metadata);
+            let patch = json!({"metadata": metadata, "data": values});
             let params = PatchParams {
                 field_manager: Some(MANAGER.to_owned()),
                 ..PatchParams::default()
             };
             api.patch(&name, &params, &Patch::Merge(patch))
                 .await
-                .map_err(Error::kubernetes("writing", format!("Secret {name}")))?;
+                .map_err(Error::kubernetes("writing", format!("Secret {name}")))
+                .map_err(|error| place.fault(error))?;
         }
     }
     Ok(())

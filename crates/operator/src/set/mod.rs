@@ -7,16 +7,19 @@ mod refusal;
 
 use crate::context::Context;
 use crate::io;
+use crate::place::Place;
 use crate::problem::Error;
-use api::reasons::types;
+use api::reasons::{self, types};
 use api::{ZitiRouter, ZitiRouterStatus, names};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
-use plan::set::{Step, after_failure};
+use plan::edge_router::Problem;
+use plan::set::{Plan, Step, after_failure};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 use tracing::info;
 
 /// How soon to look again where the watch has not caught up yet.
@@ -31,9 +34,16 @@ pub(crate) async fn reconcile(
         context.client.clone(),
         &object.namespace().unwrap_or_default(),
     );
-
+    let _turn = turn(&context, &object).await;
+    let observed = match Place::of(&context, &object) {
+        Ok(place) => observe::observe(&context, &object, place).await,
+        Err(problem) if is_let_go(&object, &problem) => {
+            observe::without_workloads(&context, &object).await
+        }
+        Err(problem) => return leave_alone(&context, &api, &object, &problem).await,
+    };
     // Observe: reads, live.
-    let observed = observe::observe(&context, &object).await?;
+    let observed = observed.inspect_err(|error| suspect(&context, &object, error))?;
     // Last, whether the object is still the one at hand: what its deletion did
     // to the others (`--cascade=orphan` takes the owner off them) must not be
     // seen before the deletion itself.
@@ -42,12 +52,19 @@ pub(crate) async fn reconcile(
     }
 
     // Plan: no client.
-    let facts = observed.facts(&object, &context.settings, Timestamp::now());
+    let placed = observed.placed(&object);
+    let facts = observed.facts(
+        &placed,
+        object.namespace(),
+        &context.settings,
+        Timestamp::now(),
+    );
     let plan = plan::set::plan(&facts);
 
     // Apply: writes, in the plan's order, up to the first that fails.
     for step in &plan.steps {
         if let Err(error) = apply::apply(&context, &api, &object, &observed, step).await {
+            suspect(&context, &object, &error);
             if !error.is_conflict()
                 && !error.is_namespace_ending()
                 && !matches!(step, Step::AddFinalizer | Step::ReleaseFinalizer)
@@ -77,18 +94,91 @@ pub(crate) async fn reconcile(
         // Its own event may be merged with this one's: make sure to go on.
         return Ok(Action::requeue(Duration::from_millis(100)));
     }
-    Ok(plan.requeue.map_or_else(Action::await_change, |after| {
-        Action::requeue(after.unsigned_abs())
-    }))
+    Ok(requeue(&plan))
 }
 
-/// What a reconcile would see, for whoever only asks.
-pub(crate) async fn look<'a>(
-    context: &'a Context,
-    object: &'a ZitiRouter,
-) -> Result<plan::set::Facts<'a>, Error> {
-    let observed = observe::observe(context, object).await?;
-    Ok(observed.facts(object, &context.settings, Timestamp::now()))
+fn requeue(plan: &Plan) -> Action {
+    plan.requeue.map_or_else(Action::await_change, |after| {
+        Action::requeue(after.unsigned_abs())
+    })
+}
+
+/// The turn to work: sets whose workloads are in this cluster share theirs, those of
+/// each other cluster share its own. No cluster holds up another one.
+async fn turn<'a>(context: &'a Context, object: &ZitiRouter) -> Option<Turn<'a>> {
+    let Some(cluster) = cluster(object) else {
+        return context.turns.acquire().await.ok().map(Turn::Here);
+    };
+    let permits = context.clusters.permits(&cluster)?;
+    permits.acquire_owned().await.ok().map(Turn::Afar)
+}
+
+/// Held while it is somebody's turn.
+#[expect(dead_code, reason = "what it holds is given back when it is dropped")]
+enum Turn<'a> {
+    Here(SemaphorePermit<'a>),
+    Afar(OwnedSemaphorePermit),
+}
+
+/// `namespace/name` of the ZitiCluster, where the set is in one.
+fn cluster(object: &ZitiRouter) -> Option<String> {
+    let namespace = object.namespace().unwrap_or_default();
+    Some(format!("{namespace}/{}", object.spec.cluster()?))
+}
+
+/// Where a call of another cluster failed by the way there, look at the cluster now.
+fn suspect(context: &Context, object: &ZitiRouter, error: &Error) {
+    if let Some(cluster) = cluster(object).filter(|_| error.is_of_link()) {
+        context.clusters.suspect(&cluster);
+    }
+}
+
+/// Whether the set goes although its cluster never comes back.
+fn is_let_go(object: &ZitiRouter, problem: &Problem) -> bool {
+    object.metadata.deletion_timestamp.is_some() && problem.reason == reasons::CLUSTER_ABANDONED
+}
+
+/// Do nothing to a set whose cluster cannot be worked in, and say so.
+async fn leave_alone(
+    context: &Context,
+    api: &Api<ZitiRouter>,
+    object: &ZitiRouter,
+    problem: &Problem,
+) -> Result<Action, Error> {
+    let edge_routers = observe::edge_routers(context, object).await?;
+    let now = Timestamp::now();
+    let plan = plan::set::placement::out_of_reach(object, &edge_routers, problem, now);
+    write_status(context, api, object, &plan.status).await?;
+    Ok(requeue(&plan))
+}
+
+/// What a reconcile would see, for whoever only asks; and the object as the planner
+/// sees it.
+pub(crate) async fn look(context: &Context, object: &ZitiRouter) -> Result<Seen, Error> {
+    let place = Place::of(context, object)?;
+    let observed = observe::observe(context, object, place).await?;
+    let placed = observed.placed(object).into_owned();
+    Ok(Seen {
+        home: object.namespace(),
+        placed,
+        observed,
+    })
+}
+
+/// What was seen of a set.
+pub(crate) struct Seen {
+    home: Option<String>,
+    placed: ZitiRouter,
+    observed: observe::Observed,
+}
+
+impl Seen {
+    /// What the planner sees.
+    pub(crate) fn facts<'a>(&'a self, context: &'a Context) -> plan::set::Facts<'a> {
+        let (home, now) = (self.home.clone(), Timestamp::now());
+        self.observed
+            .facts(&self.placed, home, &context.settings, now)
+    }
 }
 
 /// Write the status, if it says anything new.

@@ -5,6 +5,7 @@ use super::refusal;
 use crate::context::Context;
 use crate::edge_router::digest_of;
 use crate::io;
+use crate::place::Place;
 use crate::problem::Error;
 use api::router::Topology;
 use api::{EdgeRouter, ZitiNetwork, ZitiRouter, names, reasons};
@@ -17,13 +18,16 @@ use kube::core::DynamicObject;
 use plan::Settings;
 use plan::conditions;
 use plan::edge_router::Problem;
+use plan::set::placement;
 use plan::set::roster::Node;
 use plan::set::{Facts, Network, TokensSecret};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Everything that was observed. The Secrets stay here: the planner sees
 /// digests.
 pub(super) struct Observed {
+    pub(super) place: Place,
     pub(super) network: Network,
     pub(super) edge_routers: Vec<EdgeRouter>,
     pub(super) stateful_sets: Vec<StatefulSet>,
@@ -34,44 +38,46 @@ pub(super) struct Observed {
     pub(super) pods: Vec<Pod>,
     pub(super) refusal: Option<String>,
     pub(super) claims: Vec<PersistentVolumeClaim>,
-    pub(super) secrets: Vec<Secret>,
+    /// Those beside the ZitiRouter.
+    secrets: Vec<Secret>,
+    /// The one from which the pods get their tokens.
+    pub(super) mounted: Option<Secret>,
     pub(super) tokens: TokensSecret,
     pub(super) provided: Option<Result<BTreeMap<String, String>, Problem>>,
 }
 
-pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Observed, Error> {
+pub(super) async fn observe(
+    context: &Context,
+    object: &ZitiRouter,
+    place: Place,
+) -> Result<Observed, Error> {
     let namespace = object.namespace().unwrap_or_default();
-    let name = object.name_any();
-    let by_label = ListParams::default().labels(&format!("{}={name}", names::LABEL_SET));
+    let by_label = by_label(object);
 
     // First the StatefulSets, then the pods: a pod that is not there was not
     // wanted either.
-    let stateful_sets = io::list::<StatefulSet>(context, &namespace, &by_label).await?;
-    let pods = io::list::<Pod>(context, &namespace, &by_label).await?;
-    let refusal = refusal::last(context, &namespace, &stateful_sets, &pods).await;
+    let stateful_sets = place.list::<StatefulSet>(&by_label).await?;
+    let pods = place.list::<Pod>(&by_label).await?;
+    let refusal = refusal::last(&place, &stateful_sets, &pods).await;
     let (edge_routers, services, config_maps, claims, secrets, extras) = tokio::try_join!(
-        io::list::<EdgeRouter>(context, &namespace, &by_label),
-        io::list::<Service>(context, &namespace, &by_label),
-        io::list::<ConfigMap>(context, &namespace, &by_label),
-        io::list::<PersistentVolumeClaim>(context, &namespace, &by_label),
-        io::list::<Secret>(context, &namespace, &by_label),
-        io::list_extras(context, &namespace, &by_label),
+        edge_routers(context, object),
+        place.list::<Service>(&by_label),
+        place.list::<ConfigMap>(&by_label),
+        place.list::<PersistentVolumeClaim>(&by_label),
+        io::list::<Secret>(&context.client, &namespace, &by_label),
+        place.list_extras(&by_label),
     )?;
-    let tokens = tokens(
-        context,
-        object,
-        &namespace,
-        &names::tokens_secret(&name),
-        &secrets,
-    )
-    .await?;
+    let mounted = mounted(object, &place, &secrets, &by_label).await?;
+    let tokens = tokens(&place, object, mounted.as_ref()).await?;
     let network = network(context, object, &namespace).await?;
     let provided = provided(context, object, &namespace).await?;
+    let nodes = nodes(&place, object).await?;
     Ok(Observed {
+        place,
         network,
         edge_routers,
         stateful_sets,
-        nodes: nodes(context, object).await?,
+        nodes,
         services,
         config_maps,
         extras,
@@ -79,16 +85,68 @@ pub(super) async fn observe(context: &Context, object: &ZitiRouter) -> Result<Ob
         refusal,
         claims,
         secrets,
+        mounted,
         tokens,
         provided,
     })
 }
 
+/// The same where a person has said that the cluster of the workloads never comes
+/// back: there is nothing but what is here.
+pub(super) async fn without_workloads(
+    context: &Context,
+    object: &ZitiRouter,
+) -> Result<Observed, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let edge_routers = edge_routers(context, object).await?;
+    Ok(Observed {
+        network: network(context, object, &namespace).await?,
+        place: Place::here(context, namespace),
+        edge_routers,
+        stateful_sets: Vec::new(),
+        nodes: None,
+        services: Vec::new(),
+        config_maps: Vec::new(),
+        extras: Vec::new(),
+        pods: Vec::new(),
+        refusal: None,
+        claims: Vec::new(),
+        secrets: Vec::new(),
+        mounted: None,
+        tokens: TokensSecret::Absent,
+        provided: None,
+    })
+}
+
+/// The EdgeRouters of a set, which are where it is itself.
+pub(super) async fn edge_routers(
+    context: &Context,
+    object: &ZitiRouter,
+) -> Result<Vec<EdgeRouter>, Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    io::list(&context.client, &namespace, &by_label(object)).await
+}
+
+fn by_label(object: &ZitiRouter) -> ListParams {
+    ListParams::default().labels(&format!("{}={}", names::LABEL_SET, object.name_any()))
+}
+
 impl Observed {
-    /// The same without the texts of tokens.
+    /// The ZitiRouter as the planner sees it: with the namespace of its workloads.
+    pub(super) fn placed<'a>(&self, object: &'a ZitiRouter) -> Cow<'a, ZitiRouter> {
+        if self.place.is_afar() {
+            Cow::Owned(placement::placed(object, self.place.namespace()))
+        } else {
+            Cow::Borrowed(object)
+        }
+    }
+
+    /// What the planner sees of it, without the texts of tokens. `object` is
+    /// [`Self::placed`], `home` the namespace that it is in itself.
     pub(super) fn facts<'a>(
         &self,
         object: &'a ZitiRouter,
+        home: Option<String>,
         settings: &'a Settings,
         now: Timestamp,
     ) -> Facts<'a> {
@@ -110,6 +168,7 @@ impl Observed {
         Facts {
             object,
             settings,
+            home: home.filter(|_| self.place.is_afar()),
             network: self.network.clone(),
             edge_routers: self.edge_routers.clone(),
             stateful_sets: self.stateful_sets.clone(),
@@ -136,16 +195,17 @@ impl Observed {
 }
 
 /// The cluster's nodes, where the topology is by node and they may be read.
-async fn nodes(context: &Context, object: &ZitiRouter) -> Result<Option<Vec<Node>>, Error> {
+async fn nodes(place: &Place, object: &ZitiRouter) -> Result<Option<Vec<Node>>, Error> {
     let asked = object.spec.effective_topology() == Topology::PerNode;
-    if !asked || !context.reads_nodes {
+    if !asked || !place.reads_nodes() {
         return Ok(None);
     }
-    let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(context.client.clone());
+    let api: Api<k8s_openapi::api::core::v1::Node> = Api::all(place.client().clone());
     let listed = api
         .list_metadata(&ListParams::default())
         .await
-        .map_err(Error::kubernetes("listing", "nodes".to_owned()))?;
+        .map_err(Error::kubernetes("listing", "nodes".to_owned()))
+        .map_err(|error| place.fault(error))?;
     let nodes = listed.items.into_iter().map(|node| Node {
         name: node.name_any(),
         labels: node.metadata.labels.unwrap_or_default(),
@@ -160,17 +220,29 @@ fn digests(secret: &Secret) -> BTreeMap<String, String> {
         .collect()
 }
 
-async fn tokens(
-    context: &Context,
+/// The Secret from which the pods get their tokens, which is where they are. `here`
+/// are the set's Secrets of this cluster.
+async fn mounted(
     object: &ZitiRouter,
-    namespace: &str,
-    name: &str,
-    labelled: &[Secret],
+    place: &Place,
+    here: &[Secret],
+    params: &ListParams,
+) -> Result<Option<Secret>, Error> {
+    let name = names::tokens_secret(&object.name_any());
+    let is_it = |secret: &Secret| secret.metadata.name.as_deref() == Some(&name);
+    if place.is_afar() {
+        let there = place.list::<Secret>(params).await?;
+        return Ok(there.into_iter().find(is_it));
+    }
+    Ok(here.iter().find(|secret| is_it(secret)).cloned())
+}
+
+async fn tokens(
+    place: &Place,
+    object: &ZitiRouter,
+    mounted: Option<&Secret>,
 ) -> Result<TokensSecret, Error> {
-    if let Some(secret) = labelled
-        .iter()
-        .find(|secret| secret.metadata.name.as_deref() == Some(name))
-    {
+    if let Some(secret) = mounted {
         let keys = secret
             .data
             .iter()
@@ -183,11 +255,13 @@ async fn tokens(
             TokensSecret::Unowned(keys)
         });
     }
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let name = names::tokens_secret(&object.name_any());
+    let api: Api<Secret> = place.api();
     let foreign = api
-        .get_metadata_opt(name)
+        .get_metadata_opt(&name)
         .await
-        .map_err(Error::kubernetes("reading", format!("Secret {name}")))?;
+        .map_err(Error::kubernetes("reading", format!("Secret {name}")))
+        .map_err(|error| place.fault(error))?;
     Ok(if foreign.is_some() {
         TokensSecret::Foreign
     } else {

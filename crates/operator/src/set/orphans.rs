@@ -5,8 +5,9 @@
 
 use crate::context::Context;
 use crate::io;
+use crate::place::Place;
 use crate::problem::Error;
-use api::{EdgeRouter, ZitiRouter, names};
+use api::{EdgeRouter, ZitiRouter, names, reasons};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -44,12 +45,15 @@ pub(crate) async fn reconcile(
     // The StatefulSets before the pods: a pod that is not there was not wanted
     // either.
     let of_set = ListParams::default().labels(&format!("{}={set}", names::LABEL_SET));
-    let workloads: Api<StatefulSet> = Api::namespaced(client(), &namespace);
-    let listing = |what: &str| Error::kubernetes("listing", format!("{what} of {set}"));
-    let workloads = workloads.list(&of_set).await;
-    let workloads = workloads.map_err(listing("StatefulSets"))?.items;
-    let pods: Api<Pod> = Api::namespaced(client(), &namespace);
-    let pods = pods.list(&of_set).await.map_err(listing("pods"))?.items;
+    let (workloads, pods) = match Place::of_orphan(&context, &object, set) {
+        Ok(place) => (
+            place.list::<StatefulSet>(&of_set).await?,
+            place.list::<Pod>(&of_set).await?,
+        ),
+        // What is left behind there is nobody's any more.
+        Err(problem) if problem.reason == reasons::CLUSTER_ABANDONED => (Vec::new(), Vec::new()),
+        Err(problem) => return Err(problem.into()),
+    };
     if let Some(Step::ReleaseInUse {
         resource_version,
         finalizers,

@@ -1,7 +1,7 @@
 //! Why Kubernetes makes no pods for a set's StatefulSets. Their status does not say
 //! it; their events do.
 
-use crate::context::Context;
+use crate::place::Place;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
@@ -13,22 +13,17 @@ use tracing::debug;
 
 /// What was said when a pod was last refused, where pods are missing and none
 /// was made since. It only serves for words, so a failed read is no failure.
-pub(super) async fn last(
-    context: &Context,
-    namespace: &str,
-    sets: &[StatefulSet],
-    pods: &[Pod],
-) -> Option<String> {
+pub(super) async fn last(place: &Place, sets: &[StatefulSet], pods: &[Pod]) -> Option<String> {
     let wanted: i32 = sets.iter().map(replicas).sum();
     if usize::try_from(wanted).is_ok_and(|wanted| pods.len() >= wanted) {
         return None;
     }
-    let api: Api<Event> = Api::namespaced(context.client.clone(), namespace);
+    let api: Api<Event> = place.api();
     let fields = ListParams::default().fields("regarding.kind=StatefulSet,reason=FailedCreate");
     let events = match api.list(&fields).await {
         Ok(events) => events.items,
         Err(error) => {
-            debug!(%error, namespace, "events cannot be listed");
+            debug!(%error, namespace = place.namespace(), "events cannot be listed");
             return None;
         }
     };

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use plan::edge_router::Problem;
-use plan::ziti_cluster::rights::{RIGHTS, Right};
+use plan::ziti_cluster::rights::{NODES, RIGHTS, Right};
 use std::error::Error as StdError;
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,17 @@ pub(super) async fn missing(client: &Client, namespace: &str) -> Result<Vec<Stri
     Ok(missing)
 }
 
+/// Whether the nodes may be read, which sets with one router per node need and no
+/// Role for a namespace gives.
+pub(super) async fn reads_nodes(client: &Client) -> Result<bool, Problem> {
+    for verb in NODES.verbs {
+        if !ask(client.clone(), None, &NODES, verb).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// One right by its name, and whether it is given.
 async fn may(
     client: Client,
@@ -52,8 +63,18 @@ async fn may(
     right: &'static Right,
     verb: &'static str,
 ) -> Result<(String, bool), Problem> {
+    let allowed = ask(client, Some(namespace), right, verb).await?;
+    Ok((right.named(verb), allowed))
+}
+
+async fn ask(
+    client: Client,
+    namespace: Option<String>,
+    right: &Right,
+    verb: &str,
+) -> Result<bool, Problem> {
     let attributes = ResourceAttributes {
-        namespace: Some(namespace),
+        namespace,
         group: Some(right.group.to_owned()),
         resource: Some(right.resource.to_owned()),
         verb: Some(verb.to_owned()),
@@ -69,8 +90,7 @@ async fn may(
     let api: Api<SelfSubjectAccessReview> = Api::all(client);
     let answer = api.create(&PostParams::default(), &review).await;
     let answer = answer.map_err(|error| told("asking what may be done", &error))?;
-    let allowed = answer.status.is_some_and(|status| status.allowed);
-    Ok((right.named(verb), allowed))
+    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 /// The uid of the namespace; `None` where it may not be read, which is then among

@@ -2,6 +2,7 @@
 //! this controller uses this module.
 
 use super::kubeconfig;
+use super::watch::RENEWED;
 use crate::context::Context;
 use crate::problem;
 use api::ziti_cluster::{ClusterCredential, KubeconfigCredential, ServiceAccountCredential};
@@ -25,6 +26,8 @@ use std::time::Duration;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an answer, or a part of one, may take.
 const ANSWER: Duration = Duration::from_secs(15);
+/// How long a watch may be silent: longer than it is asked for.
+const SILENCE: Duration = Duration::from_secs(RENEWED as u64 + 15);
 /// How long a token that we ask for ourselves shall live; it is asked for anew when
 /// a fifth of that is left.
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(1);
@@ -45,6 +48,15 @@ pub(super) struct Inputs {
     pub(super) config: Config,
     /// What tells it from other inputs, without telling it.
     pub(super) digest: String,
+}
+
+impl Inputs {
+    /// The same for watches.
+    pub(super) fn watching(&self) -> Config {
+        let mut config = self.config.clone();
+        config.read_timeout = Some(SILENCE);
+        config
+    }
 }
 
 /// Everything that is read before a client is made, but for a token that has to be

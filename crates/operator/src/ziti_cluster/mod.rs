@@ -10,7 +10,9 @@ pub(crate) mod command;
 mod credential;
 mod kubeconfig;
 mod links;
+mod watch;
 
+pub(crate) use access::told;
 pub(crate) use links::Links;
 
 use crate::context::Context;
@@ -18,14 +20,16 @@ use crate::io;
 use crate::problem::{self, Error};
 use api::reasons::{self, types};
 use api::ziti_cluster::ClusterCredential;
-use api::{ZitiCluster, names};
+use api::{ZitiCluster, ZitiRouter, names};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::Api;
+use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
-use kube::{Client, ResourceExt};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Client, Config, ResourceExt};
 use links::Link;
 use plan::edge_router::Problem;
 use plan::ziti_cluster::{Answer, Facts, Plan, Step};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// One reconcile: observe, plan, apply, status.
@@ -34,16 +38,9 @@ pub(crate) async fn reconcile(
     context: Arc<Context>,
 ) -> Result<Action, Error> {
     let path = io::path(object.as_ref());
-    let answer = look(&context, &object).await;
-
-    // Plan: no client.
-    let plan = plan::ziti_cluster::plan(&Facts {
-        object: &object,
-        answer: answer.map_err(|problem| told_once(&object, problem)),
-        users: 0,
-        now: Timestamp::now(),
-    });
-    context.clusters.judge(&path, plan.verdict.clone());
+    let users = users(&context, &object).await?;
+    context.clusters.used_by(&path, users.clone());
+    let plan = decide(&context, &object, users.len()).await;
 
     // Apply, and write.
     if apply(&context, &object, &plan).await? {
@@ -55,17 +52,62 @@ pub(crate) async fn reconcile(
     Ok(Action::requeue(plan.requeue.unsigned_abs()))
 }
 
+/// Look at a cluster, and say whether anything may be done there; for whoever only
+/// asks.
+pub(crate) async fn judge(context: &Context, object: &ZitiCluster) -> Plan {
+    decide(context, object, 1).await
+}
+
+async fn decide(context: &Context, object: &ZitiCluster, users: usize) -> Plan {
+    let answer = look(context, object).await;
+    // Plan: no client.
+    let plan = plan::ziti_cluster::plan(&Facts {
+        object,
+        answer: answer.map_err(|problem| told_once(object, problem)),
+        users,
+        now: Timestamp::now(),
+    });
+    let path = io::path(object);
+    context.clusters.judge(&path, plan.verdict.clone());
+    plan
+}
+
+/// The ZitiRouters that are placed there, read live where the answer lets it go.
+async fn users(
+    context: &Context,
+    object: &ZitiCluster,
+) -> Result<HashSet<ObjectRef<ZitiRouter>>, Error> {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let is_user = |router: &ZitiRouter| {
+        router.spec.cluster() == Some(&name) && router.namespace().as_ref() == Some(&namespace)
+    };
+    if object.metadata.deletion_timestamp.is_some() {
+        let params = ListParams::default();
+        let all = io::list::<ZitiRouter>(&context.client, &namespace, &params).await?;
+        return Ok(all
+            .iter()
+            .filter(|one| is_user(one))
+            .map(ObjectRef::from_obj)
+            .collect());
+    }
+    let all = context.stores.routers.state();
+    let users = all.iter().filter(|one| is_user(one));
+    Ok(users.map(|one| ObjectRef::from_obj(one.as_ref())).collect())
+}
+
 /// What the cluster answers.
 async fn look(context: &Context, object: &ZitiCluster) -> Result<Answer, Problem> {
     let path = io::path(object);
     let link = link(context, object, &path).await?;
     let (version, latency) = access::version(&link.client).await?;
     let identity = access::identity(&link.client, object).await?;
-    let missing = match link.believed() {
+    let missing = match context.clusters.believed(&path) {
         Some(missing) if identity.is_some() => missing,
         _ => {
-            let missing = access::missing(&link.client, &object.remote_namespace()).await?;
-            context.clusters.learn(&path, &missing);
+            let (client, namespace) = (&link.client, object.remote_namespace());
+            let missing = access::missing(client, &namespace).await?;
+            let reads_nodes = access::reads_nodes(client).await?;
+            context.clusters.learn(&path, &missing, reads_nodes);
             missing
         }
     };
@@ -89,23 +131,33 @@ async fn link(context: &Context, object: &ZitiCluster, path: &str) -> Result<Lin
     if let Some(link) = known {
         return Ok(link);
     }
-    let mut config = inputs.config;
+    let (mut config, mut watching) = (inputs.config.clone(), inputs.watching());
     let mut renew_at = None;
     if let ClusterCredential::ServiceAccount(reference) = &object.spec.credential {
         let (token, renew) = credential::token(context, object, reference, now).await?;
-        config.auth_info.token = Some(token);
+        config.auth_info.token = Some(token.clone());
+        watching.auth_info.token = Some(token);
         renew_at = Some(renew);
     }
-    let client = Client::try_from(config).map_err(|error| {
+    let link = Link {
+        client: client(config)?,
+        watching: client(watching)?,
+        namespace: object.remote_namespace(),
+        inputs: inputs.digest,
+        renew_at,
+    };
+    context.clusters.put(path, link.clone());
+    Ok(link)
+}
+
+fn client(config: Config) -> Result<Client, Problem> {
+    Client::try_from(config).map_err(|error| {
         let message = format!(
             "no client can be made of the credential: {}: check its certificates and keys",
             problem::chain(&error)
         );
         Problem::new(reasons::SOURCE_INVALID, message)
-    })?;
-    let link = Link::new(client, inputs.digest, renew_at);
-    context.clusters.put(path, link.clone());
-    Ok(link)
+    })
 }
 
 /// An outage is told once: how each attempt fails in detail may differ from one to

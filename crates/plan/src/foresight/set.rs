@@ -130,6 +130,7 @@ fn carry_out(facts: &mut Facts<'_>, object: &mut ZitiRouter, step: &Step) {
             }
         }
         Step::DeleteService { name } => remove(&mut facts.services, name),
+        Step::DeleteTokens => facts.tokens = TokensSecret::Absent,
         Step::DeleteConfigMap { name } => remove(&mut facts.config_maps, name),
         Step::DeleteClaim { name, .. } => remove(&mut facts.claims, name),
         Step::ReleaseFinalizer => {}

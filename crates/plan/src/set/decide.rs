@@ -7,8 +7,8 @@ use super::ownership::{Owners, object_is_old, owners};
 use super::roster::{next_farewell, seats};
 use super::validate::duplicated;
 use super::{
-    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, paused, per_member, pod, reach,
-    render, rollout, service, status, teardown, tunnel, validate, workload,
+    Facts, Plan, Step, TokenValue, TokenWrite, TokensSecret, extra, paused, per_member, placement,
+    pod, reach, render, rollout, service, status, teardown, tunnel, validate, workload,
 };
 use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
@@ -29,6 +29,9 @@ pub fn plan(facts: &Facts) -> Plan {
     }
     let owners = owners(facts);
     if owners == Owners::Another {
+        if let Some(problem) = placement::taken(facts) {
+            return status::refused(facts, &members, problem);
+        }
         return teardown::wait_for_predecessor(facts, &members);
     }
     if facts.object.spec.paused {

@@ -4,13 +4,11 @@
 //!
 //! The controller observes [`Facts`] live, calls [`plan`], applies the steps in
 //! their order, stops at the first that fails, and is called again when
-//! something changed. [`render`] makes the objects, [`roster`] says who the
-//! members are, [`member`] gathers what is known of each, [`rollout`] picks the next pod to replace,
-//! something changed. [`reach`] says where members are reached, [`config`] what
+//! something changed. [`roster`] says who the members are, [`reach`] says where members are reached, [`config`] what
 //! their routers are told. [`render`] makes the objects, [`member`] gathers what is
 //! known of each member, [`rollout`] picks the next pod to replace,
 //! [`teardown`] takes everything away, [`drift`] tells what was put back, [`ownership`] tells whose the objects
-//! are, [`orphan`] is for those without a ZitiRouter, [`paused`] for one that is
+//! are, [`placement`] what is different where they are in another cluster, [`orphan`] is for those without a ZitiRouter, [`paused`] for one that is
 //! to be left alone, [`status`] says how it stands.
 
 pub mod applied;
@@ -29,6 +27,7 @@ pub mod orphan;
 mod ownership;
 mod paused;
 mod per_member;
+pub mod placement;
 pub(crate) mod pod;
 pub(crate) mod pod_options;
 pub mod reach;
@@ -76,6 +75,10 @@ pub struct Facts<'a> {
     pub object: &'a ZitiRouter,
     /// This installation.
     pub settings: &'a Settings,
+    /// Namespace of the ZitiRouter itself, where its workloads are in another
+    /// cluster: `object` then carries the namespace of those
+    /// ([`placement::placed`]).
+    pub home: Option<String>,
     /// The network referred to.
     pub network: Network,
     /// The EdgeRouters that carry the set's label.
@@ -120,6 +123,7 @@ impl<'a> Facts<'a> {
         Self {
             object,
             settings,
+            home: None,
             network: Network::Found {
                 fault: None,
                 name_pattern: None,
@@ -163,6 +167,7 @@ impl fmt::Debug for Facts<'_> {
             .debug_struct("Facts")
             .field("object", &self.object.metadata.name)
             .field("generation", &self.object.metadata.generation)
+            .field("home", &self.home)
             .field("network", &self.network)
             .field("edge_routers", &named(&self.edge_routers))
             .field("stateful_sets", &named(&self.stateful_sets))
@@ -295,6 +300,8 @@ pub enum Step {
         /// Its name.
         name: String,
     },
+    /// Delete the Secret `<name>-tokens`, where no garbage collector does.
+    DeleteTokens,
     /// Delete a ConfigMap that no pod uses.
     DeleteConfigMap {
         /// Its name.
@@ -318,6 +325,34 @@ pub enum Step {
     },
     /// Take our finalizer off.
     ReleaseFinalizer,
+}
+
+impl Step {
+    /// Whether it is done where the workloads are, rather than where the ZitiRouter
+    /// is.
+    pub fn is_of_workloads(&self) -> bool {
+        match self {
+            Self::ApplyService(_)
+            | Self::ApplyConfigMap(_)
+            | Self::WriteTokens(_)
+            | Self::ApplyStatefulSet(_)
+            | Self::ApplyExtra(..)
+            | Self::DeletePod { .. }
+            | Self::DeleteStatefulSet { .. }
+            | Self::DeleteService { .. }
+            | Self::DeleteConfigMap { .. }
+            | Self::DeleteTokens
+            | Self::DeleteExtra { .. }
+            | Self::DeleteClaim { .. } => true,
+            Self::AddFinalizer
+            | Self::CopyProvidedTokens
+            | Self::ApplyEdgeRouter(_)
+            | Self::ReportAgent { .. }
+            | Self::ReleaseInUse { .. }
+            | Self::DeleteEdgeRouter { .. }
+            | Self::ReleaseFinalizer => false,
+        }
+    }
 }
 
 /// A write of the Secret `<name>-tokens`, which makes the ZitiRouter its owner

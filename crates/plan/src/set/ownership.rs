@@ -20,6 +20,9 @@ pub(super) enum Owners {
 
 /// Whose the objects are that were observed.
 pub(super) fn owners(facts: &Facts) -> Owners {
+    if is_orphaned_from_afar(facts) {
+        return Owners::Nobody;
+    }
     let uid = facts.object.metadata.uid.as_deref();
     let metadata = facts
         .edge_routers
@@ -41,7 +44,18 @@ pub(super) fn owners(facts: &Facts) -> Owners {
     }
 }
 
-fn controller(metadata: &ObjectMeta) -> Option<&str> {
+/// Whether `--cascade=orphan` took the owner off the EdgeRouters of a set in another
+/// cluster, where it reaches nothing.
+fn is_orphaned_from_afar(facts: &Facts) -> bool {
+    let deleted = facts.object.metadata.deletion_timestamp.is_some();
+    let mut owners = facts.edge_routers.iter().map(|er| controller(&er.metadata));
+    facts.object.spec.cluster().is_some()
+        && deleted
+        && !facts.edge_routers.is_empty()
+        && owners.all(|owner| owner.is_none())
+}
+
+pub(super) fn controller(metadata: &ObjectMeta) -> Option<&str> {
     let owners = metadata.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
     controllers.next().map(|owner| owner.uid.as_str())

@@ -38,10 +38,9 @@ pub(super) fn end(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
 fn with(facts: &Facts, er: &EdgeRouter, paused: bool) -> EdgeRouter {
     let name = er.metadata.name.as_deref().unwrap_or_default();
     let mut wanted = er.clone();
-    wanted.metadata = render::metadata(facts.object, name, Some(name));
     let annotations = er.metadata.annotations.as_ref();
     let node = annotations.and_then(|all| all.get(names::ANNOTATION_NODE));
-    wanted.metadata.annotations = node.map(|node| render::on_node(node));
+    wanted.metadata = render::edge_router_metadata(facts, name, node.map(String::as_str));
     wanted.spec.paused = paused;
     wanted.status = None;
     teardown::changed(wanted, er)

@@ -18,6 +18,7 @@ pub(super) fn set_name(object: &ZitiRouter) -> &str {
     object.metadata.name.as_deref().unwrap_or_default()
 }
 
+/// The namespace of the set's workloads.
 pub(super) fn namespace(object: &ZitiRouter) -> &str {
     object.metadata.namespace.as_deref().unwrap_or_default()
 }
@@ -55,7 +56,6 @@ pub(super) fn on_node(node: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(names::ANNOTATION_NODE.to_owned(), node.to_owned())])
 }
 
-/// The ConfigMap with the configuration. Its name carries a hash of its
 /// How the names of a set's ConfigMaps begin.
 pub(super) fn config_prefix(object: &ZitiRouter) -> String {
     format!("{}-config-", set_name(object))
@@ -74,6 +74,20 @@ pub fn config_map(object: &ZitiRouter) -> ConfigMap {
         immutable: Some(true),
         ..ConfigMap::default()
     }
+}
+
+/// Metadata of the EdgeRouter of one member, which is where the ZitiRouter is.
+pub(super) fn edge_router_metadata(facts: &Facts, member: &str, node: Option<&str>) -> ObjectMeta {
+    let mut metadata = metadata(facts.object, member, Some(member));
+    metadata.annotations = node.map(on_node);
+    if let Some(home) = &facts.home {
+        metadata.namespace = Some(home.clone());
+    }
+    if let Some(cluster) = facts.object.spec.cluster() {
+        let labels = metadata.labels.get_or_insert_default();
+        labels.insert(names::LABEL_CLUSTER.to_owned(), cluster.to_owned());
+    }
+    metadata
 }
 
 /// The EdgeRouter of one member, without finalizers and resource version.
@@ -99,13 +113,12 @@ pub fn edge_router(facts: &Facts, member: &str, node: Option<&str>) -> EdgeRoute
     } else {
         Enrollment::Managed(ManagedEnrollment::default())
     };
-    let mut metadata = metadata(object, member, Some(member));
-    metadata.annotations = node.map(on_node);
+    let home = facts.home.as_deref().unwrap_or(namespace(object));
     EdgeRouter {
-        metadata,
+        metadata: edge_router_metadata(facts, member, node),
         spec: EdgeRouterSpec {
             network_ref: spec.network_ref.clone(),
-            name: member_network_name(object, pattern, &facts.settings.install_id, member),
+            name: member_network_name(home, pattern, &facts.settings.install_id, member),
             role_attributes: spec.role_attributes.clone(),
             tunneler_enabled: spec.tunnel.mode != TunnelMode::None,
             cost: spec.cost,

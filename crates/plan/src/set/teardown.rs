@@ -4,7 +4,7 @@
 use super::member::Member;
 use super::orphan::release_orphan;
 use super::ownership::Owners;
-use super::{Facts, Plan, Step, status};
+use super::{Facts, Plan, Step, placement, status};
 use crate::edge_router::Problem;
 use api::router::RetentionPolicy;
 use api::{EdgeRouter, names, reasons};
@@ -48,7 +48,7 @@ pub(super) fn plan(facts: &Facts, members: &[Member], owners: Owners) -> Plan {
             delete_claim(member, retention, &mut steps);
         }
     }
-    if !left {
+    if !left && !placement::clear(facts, &mut steps) {
         steps.push(Step::ReleaseFinalizer);
     }
     status::deleting(facts, members, steps)

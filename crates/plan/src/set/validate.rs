@@ -2,8 +2,8 @@
 
 use super::{Facts, Network, object_names, pod_options, reach_check, tunnel, workload};
 use crate::edge_router::Problem;
+use api::reasons;
 use api::router::Topology;
-use api::{ZitiRouter, reasons};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -116,15 +116,14 @@ pub(super) fn duplicated(tokens: &BTreeMap<String, String>) -> BTreeSet<String> 
         .collect()
 }
 
-/// A member's name on the network.
+/// A member's name on the network. `namespace` is that of the ZitiRouter.
 pub fn member_network_name(
-    object: &ZitiRouter,
+    namespace: &str,
     pattern: Option<&str>,
     install_id: &str,
     member: &str,
 ) -> Option<String> {
     let pattern = pattern?;
-    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     let name = pattern
         .replace("{member}", member)
         .replace("{namespace}", namespace)

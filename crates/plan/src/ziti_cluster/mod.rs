@@ -101,9 +101,8 @@ pub fn plan(facts: &Facts) -> Plan {
             conditions.set(types::REACHABLE, Truth::False, problem.reason, message);
         }
     }
-    let verdict = facts
-        .answer
-        .clone()
+    let verdict = not_abandoned(object)
+        .and_then(|()| facts.answer.clone())
         .and_then(|answer| judge(facts, &mut status, &answer));
     match &verdict {
         Ok(()) => conditions.set(
@@ -123,6 +122,7 @@ pub fn plan(facts: &Facts) -> Plan {
         ),
     }
     let steps = hold(facts, &mut conditions);
+    let verdict = verdict.map_err(|problem| with_since(problem, &status));
     status.conditions = conditions.into_vec();
     let requeue = pause(&verdict, &status, facts.now);
     Plan {
@@ -142,14 +142,21 @@ fn hold(facts: &Facts, conditions: &mut Conditions) -> Vec<Step> {
         (true, true) if facts.users == 0 => vec![Step::ReleaseFinalizer],
         (true, true) => {
             let message = format!(
-                "{} ZitiRouters are still deployed there: delete them first",
-                facts.users
+                "{} ZitiRouters are still deployed there: delete them first. If the cluster will never come back, annotate this object \
+                 with {}={} before",
+                facts.users,
+                names::ANNOTATION_CONFIRM_ABANDON,
+                object_name(facts)
             );
             conditions.set(types::READY, Truth::False, reasons::IN_USE, message);
             Vec::new()
         }
         _ => Vec::new(),
     }
+}
+
+fn object_name<'a>(facts: &Facts<'a>) -> &'a str {
+    facts.object.metadata.name.as_deref().unwrap_or_default()
 }
 
 /// The latency to show: the one that is shown, while the new one is of its size.
@@ -203,6 +210,33 @@ fn judge(facts: &Facts, status: &mut ZitiClusterStatus, answer: &Answer) -> Resu
         status.identity.clone_from(&answer.identity);
     }
     Ok(())
+}
+
+/// What is told to the sets that are placed there.
+fn with_since(problem: Problem, status: &ZitiClusterStatus) -> Problem {
+    match &status.away_since {
+        Some(since) => {
+            let message = format!("away since {}: {}", since.0, problem.message);
+            Problem::new(problem.reason, message)
+        }
+        None => problem,
+    }
+}
+
+/// Where a person has given the cluster up, nothing is done there, whether it
+/// answers or not.
+fn not_abandoned(object: &ZitiCluster) -> Result<(), Problem> {
+    let annotations = object.metadata.annotations.as_ref();
+    let given_up = annotations.and_then(|have| have.get(names::ANNOTATION_CONFIRM_ABANDON));
+    if given_up != object.metadata.name.as_ref() {
+        return Ok(());
+    }
+    let message = format!(
+        "given up by the annotation {}: ZitiRouters there are let go when they are deleted, and what they have in namespace {} there          is left behind",
+        names::ANNOTATION_CONFIRM_ABANDON,
+        object.remote_namespace()
+    );
+    Err(Problem::new(reasons::CLUSTER_ABANDONED, message))
 }
 
 fn is_confirmed(object: &ZitiCluster, identity: &str) -> bool {

@@ -80,6 +80,15 @@ pub const RIGHTS: &[Right] = &[
     },
 ];
 
+/// What sets with one router per node need beside, for the whole cluster.
+pub const NODES: Right = Right {
+    group: "",
+    resource: "nodes",
+    verbs: &["list", "watch"],
+    why: "which nodes there are, and their labels",
+    optional: true,
+};
+
 impl Right {
     /// One verb of it, as a status shows it: `verb resource` or
     /// `verb resource.group`.

@@ -113,6 +113,7 @@ impl World {
             },
             set_name: "gate".into(),
             spec: ZitiRouterSpec {
+                cluster_ref: None,
                 network_ref: (script.mode != Mode::ProvidedAlone).then(|| NetworkRef {
                     name: SET_NETWORK.into(),
                 }),

@@ -33,6 +33,7 @@ impl World {
         set::Facts {
             object,
             settings,
+            home: None,
             network: if object.spec.network_ref.is_some() {
                 set::Network::Found {
                     fault,
@@ -206,6 +207,7 @@ impl World {
                     }
                 });
             }
+            set::Step::DeleteTokens => self.kube.tokens = None,
             set::Step::ApplyService(service) => self.kube.apply_service(service, now)?,
             set::Step::ApplyConfigMap(map) => self.kube.apply_config_map(map, now)?,
             set::Step::ApplyEdgeRouter(er) => self.kube.apply_edge_router(er, now)?,
