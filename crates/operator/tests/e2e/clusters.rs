@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::{EdgeRouter, ZitiCluster, ZitiRouter, reasons};
+use api::{EdgeRouter, ZitiCluster, ZitiRouter, names, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, DynamicObject, ListParams, ObjectList};
@@ -83,7 +83,7 @@ fn nothing_but_what_routers_need(far: &Far) -> Result<()> {
     for object in listed {
         let metadata = &object.metadata;
         let home = metadata.annotations.as_ref();
-        let home = home.and_then(|annotations| annotations.get("openziti.io/home"));
+        let home = home.and_then(|annotations| annotations.get(names::ANNOTATION_HOME));
         ensure!(
             home.is_some() && metadata.owner_references.is_none(),
             "it does not say whose it is, or is owned across clusters: {metadata:?}"

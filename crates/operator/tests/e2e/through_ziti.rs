@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::{EdgeRouter, ZitiCluster, ZitiRouter};
+use api::{EdgeRouter, ZitiCluster, ZitiRouter, names};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt};
@@ -201,7 +201,7 @@ async fn abandon(stage: &Stage, far: &Far) -> Result<()> {
     stage
         .delete::<ZitiRouter>("host", &DeleteParams::background())
         .await?;
-    let confirm = json!({"metadata": {"annotations": {"openziti.io/confirm-abandon": DARK}}});
+    let confirm = json!({"metadata": {"annotations": {names::ANNOTATION_CONFIRM_ABANDON: DARK}}});
     stage.patch::<ZitiCluster>(DARK, confirm).await?;
     stage.until_gone::<ZitiRouter>("host").await?;
     stage
