@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Adopt(crate::adopt::AdoptArgs),
     /// Print what another cluster has to apply, so that routers can be deployed there.
     ClusterCredential(crate::ziti_cluster::command::CredentialArgs),
+    /// Print with what a set begins in a cluster that is reached through that very set.
+    Bootstrap(crate::preview::bootstrap::BootstrapArgs),
 }
 
 #[derive(Debug, Args)]

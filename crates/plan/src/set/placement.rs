@@ -167,6 +167,16 @@ pub fn out_of_reach(
     }
 }
 
+/// Whether nothing of a set can run in its cluster: no member has ever had an
+/// identity.
+pub fn has_never_run(edge_routers: &[EdgeRouter]) -> bool {
+    edge_routers.iter().all(|er| {
+        let status = er.status.as_ref();
+        let enrolled = status.and_then(|status| find(&status.conditions, types::ENROLLED));
+        enrolled.is_none_or(|enrolled| enrolled.status == "False")
+    })
+}
+
 /// Why a set cannot be where objects of its names are those of another one.
 pub(super) fn taken(facts: &Facts) -> Option<Problem> {
     let cluster = facts.object.spec.cluster()?;
