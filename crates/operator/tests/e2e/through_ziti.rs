@@ -16,6 +16,7 @@ use testbed::{kubernetes, operator_install};
 use crate::far::{self, Far, of_set, until_reached};
 use crate::objects::truth;
 use crate::requests::until_hosted_by;
+use crate::scaling::lives;
 use crate::stage::{PATIENCE, Stage, say};
 use crate::ways;
 
@@ -34,27 +35,30 @@ const OBSERVED: Duration = Duration::from_secs(20);
 fn a_dark_cluster_is_worked_in_through_ziti() {
     far::play("through-ziti", async |stage, far| {
         stage.join_network().await?;
+        far.set(Passage::Outward)?;
         bootstrap(stage, far).await?;
+        let begun = Begun::read(stage, far).await?;
         let service = host_api(stage, far).await?;
         offer_api(stage, &service).await?;
-        far.set(Passage::Outward)?;
-        let begun = Instant::now();
-        let address = format!("https://{SERVICE}.{}.svc:443", stage.namespace);
-        let through = json!({"spec": {"server": address, "tlsServerName": SERVER_NAME}});
-        stage.patch::<ZitiCluster>(DARK, through).await?;
-        until_reached(stage, DARK).await?;
+        let clock = Instant::now();
+        let address = address(stage);
+        let more = ["--server", &address, "--tls-server-name", SERVER_NAME];
+        far.hand_over(stage, DARK, &more).await?;
         say(&format!(
             "reached through Ziti: after {}",
-            seconds(begun.elapsed())
+            seconds(clock.elapsed())
         ));
 
-        let begun = Instant::now();
+        stage.until_online("host", 2).await?;
+        begun.expect_untouched(stage, far).await?;
+
+        let clock = Instant::now();
         let there = json!({"replicas": 1, "clusterRef": {"name": DARK}});
         stage.create_set("edge", there).await?;
         stage.until_online("edge", 1).await?;
         say(&format!(
             "from apply to the first router online there: {}",
-            seconds(begun.elapsed())
+            seconds(clock.elapsed())
         ));
         scale(stage, 2).await?;
         let through = client(stage, far).await?;
@@ -82,13 +86,76 @@ fn a_dark_cluster_is_worked_in_through_ziti() {
     });
 }
 
-/// The first routers there, which host its API server from then on.
+/// The API server of the dark cluster, at the hub.
+fn address(stage: &Stage) -> String {
+    format!("https://{SERVICE}.{}.svc:443", stage.namespace)
+}
+
+/// The hub cannot begin there. What it would apply is printed at the hub and applied by somebody who
+/// has access there, so that two routers begin.
 async fn bootstrap(stage: &Stage, far: &Far) -> Result<()> {
-    far.let_in(stage, DARK, &[]).await?;
+    let credential = json!({"token": {"name": format!("{DARK}-credential")}});
+    let spec = json!({"server": address(stage), "tlsServerName": SERVER_NAME,
+        "namespace": far.namespace, "credential": credential});
+    let spec = serde_json::from_value(spec).context("reading a ZitiCluster")?;
+    stage.create(&ZitiCluster::new(DARK, spec)).await?;
     let hosts = json!({"replicas": 2, "tunnel": {"mode": "host"}, "clusterRef": {"name": DARK}});
     stage.create_set("host", hosts).await?;
-    stage.until_online("host", 2).await?;
-    Ok(())
+    let command = [
+        "exec",
+        "--namespace",
+        operator_install::RELEASE,
+        "deploy/ziti-operator",
+        "--",
+        "ziti-operator",
+        "bootstrap",
+        "--namespace",
+        &stage.namespace,
+        "host",
+    ];
+    let mut last = None;
+    let printed = kubernetes::poll("what to begin with", PATIENCE, async || {
+        match stage.kubectl(&command) {
+            Ok(printed) => Ok(Some(printed)),
+            Err(error) => {
+                last = Some(error);
+                Ok(None)
+            }
+        }
+    });
+    let printed = printed.await.with_context(|| format!("{last:?}"))?;
+    far.apply(&printed)?;
+    stage.ziti.until_online(&["host-0", "host-1"]).await
+}
+
+/// The routers that somebody began, and what must not change when the hub owns them.
+struct Begun {
+    pods: Vec<(String, i32)>,
+    /// Id and certificate of each.
+    routers: Vec<(String, Option<String>)>,
+}
+
+impl Begun {
+    async fn read(stage: &Stage, far: &Far) -> Result<Self> {
+        let all = stage.ziti.routers().await?;
+        let hosts = all
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("host-"));
+        Ok(Self {
+            pods: lives(&far.api(), &["host-0", "host-1"]).await?,
+            routers: hosts
+                .map(|(_, router)| (router.id, router.fingerprint))
+                .collect(),
+        })
+    }
+
+    /// Fails where a pod was replaced, or a router has enrolled anew.
+    async fn expect_untouched(&self, stage: &Stage, far: &Far) -> Result<()> {
+        let now = Self::read(stage, far).await?;
+        ensure!(now.pods == self.pods, "a pod was replaced or restarted");
+        ensure!(now.routers == self.routers, "a router has enrolled anew");
+        Ok(())
+    }
 }
 
 /// The service by which the API server is reached, hosted by both routers there. Returns its id.
