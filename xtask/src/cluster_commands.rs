@@ -13,16 +13,20 @@ pub(crate) async fn tools() -> Result<()> {
     prepare(&progress).await
 }
 
-/// Starts a cluster with at least so many nodes.
-pub(crate) async fn up(place: Place, nodes: u8) -> Result<()> {
-    let progress = Progress::new(if nodes > 1 { 4 } else { 3 });
+/// Starts a cluster with at least so many nodes, and a second one beside it if wished.
+pub(crate) async fn up(place: Place, nodes: u8, second: bool) -> Result<()> {
+    let progress = Progress::new(3 + usize::from(nodes > 1) + usize::from(second));
     prepare(&progress).await?;
     let cluster = start(&progress, &place).await?;
     if nodes > 1 {
         further_nodes(&progress, &cluster, nodes).await?;
     }
+    if second {
+        start_second(&progress, &cluster).await?;
+    }
     output::timings(&progress);
     output::heading("Go on");
+    tell_second(&cluster);
     output::line(format!(
         "  export KUBECONFIG={}",
         cluster.kubeconfig().display()
@@ -30,6 +34,26 @@ pub(crate) async fn up(place: Place, nodes: u8) -> Result<()> {
     output::line("  kubectl get nodes");
     output::line("  cargo xtask down");
     Ok(())
+}
+
+/// Starts the second cluster as a step.
+pub(crate) async fn start_second(progress: &Progress, cluster: &Cluster) -> Result<()> {
+    progress
+        .step("second cluster", async |step| {
+            let second = cluster.start_second(step).await?;
+            Ok(((), format!("{} is ready", second.cluster().url())))
+        })
+        .await
+}
+
+/// Says how the second cluster is reached, if there is one.
+pub(crate) fn tell_second(cluster: &Cluster) {
+    if let Ok(second) = cluster.second() {
+        output::line(format!(
+            "  kubectl --kubeconfig {} get nodes    # of the second cluster",
+            second.cluster().kubeconfig().display()
+        ));
+    }
 }
 
 /// Starts what does not run of the nodes beside the first, and adds those that are missing.

@@ -28,6 +28,9 @@ const ONLINE_WITHIN: Duration = Duration::from_mins(5);
 pub(crate) struct Demo {
     #[command(flatten)]
     place: Place,
+    /// With a second cluster beside it, which it reaches.
+    #[arg(long, conflicts_with = "context")]
+    second: bool,
     /// A cluster that exists already: a context of your kubeconfig. Nothing is installed on this
     /// machine then but the programs that talk to it.
     #[arg(long, requires = "operator_image", conflicts_with = "dir")]
@@ -64,7 +67,8 @@ struct Stage {
 impl Demo {
     /// Runs all of it.
     pub(crate) async fn run(&self) -> Result<()> {
-        let progress = Progress::new(if self.context.is_some() { 5 } else { 8 });
+        let steps = if self.context.is_some() { 5 } else { 8 };
+        let progress = Progress::new(steps + usize::from(self.second));
         cluster_commands::prepare(&progress).await?;
         let stage = match &self.context {
             Some(context) => self.existing(context)?,
@@ -127,6 +131,9 @@ impl Demo {
                 Ok((ziti, String::new()))
             })
             .await?;
+        if self.second {
+            cluster_commands::start_second(progress, &cluster).await?;
+        }
         Ok(Stage {
             kubeconfig: cluster.kubeconfig(),
             context: None,
@@ -286,6 +293,7 @@ impl Stage {
             if let Ok(bin) = paths::bin() {
                 output::line(format!("  export PATH={}:$PATH", bin.display()));
             }
+            cluster_commands::tell_second(cluster);
         }
         let context = match &self.context {
             Some(context) => format!(" --context {context}"),

@@ -41,6 +41,9 @@ enum Command {
         /// How many nodes it has at least.
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=i64::from(cluster::MAX_NODES)))]
         nodes: u8,
+        /// With a second cluster beside it, which it reaches.
+        #[arg(long)]
+        second: bool,
     },
     /// Ends a local Kubernetes and removes all that it left.
     Down {
@@ -102,7 +105,11 @@ async fn run(cli: Cli) -> Result<bool> {
         Command::Test(test) => return test.run().await,
         Command::Crds => crds::write()?,
         Command::Tools => cluster_commands::tools().await?,
-        Command::Up { place, nodes } => cluster_commands::up(place, nodes).await?,
+        Command::Up {
+            place,
+            nodes,
+            second,
+        } => cluster_commands::up(place, nodes, second).await?,
         Command::Down { place, all } => cluster_commands::down(place, all).await?,
     }
     Ok(true)

@@ -60,7 +60,7 @@ impl Test {
     /// Runs it; returns whether all is well.
     pub(crate) async fn run(&self) -> Result<bool> {
         let mut run = Run {
-            progress: Progress::new(if self.fast { 5 } else { 13 }),
+            progress: Progress::new(if self.fast { 5 } else { 14 }),
             tally: Tally::new()?,
             filter: self.filter.clone(),
             problems: Vec::new(),
@@ -254,10 +254,10 @@ async fn cluster(progress: &Progress) -> Result<Cluster> {
         .await
 }
 
-/// Brings images into the cluster and plays the demo on it as on one that exists already: that
-/// installs the operator, and is the test of the README's quickstart.
+/// Brings images into the cluster, plays the demo on it as on one that exists already: that
+/// installs the operator, and is the test of the README's quickstart. Then a second cluster is started.
 async fn stage(progress: &Progress, cluster: &Cluster, operator: &Archive) -> Result<Environment> {
-    progress
+    let environment = progress
         .step("demo on an existing cluster", async |step| {
             let ziti = image::ziti()?;
             for archive in [operator, &ziti.router, &ziti.controller, &image::busybox()?] {
@@ -274,7 +274,10 @@ async fn stage(progress: &Progress, cluster: &Cluster, operator: &Archive) -> Re
             demo(&environment, step)?;
             Ok((environment, String::new()))
         })
-        .await
+        .await?;
+    // When the first has all images.
+    cluster_commands::start_second(progress, cluster).await?;
+    Ok(environment)
 }
 
 fn demo(environment: &Environment, step: &Step) -> Result<()> {

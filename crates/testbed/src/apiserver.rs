@@ -77,6 +77,7 @@ impl ApiServer {
             pods: "10.251.0.0/16".to_owned(),
             netns: None,
             fate: Fate::DiesWithUs,
+            audit_reads: false,
         };
         plane.prepare()?;
         let client = kubernetes::client(&plane.kubeconfig("admin")).await?;

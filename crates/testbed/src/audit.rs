@@ -1,7 +1,8 @@
-//! The API server's audit log, as tests count writes with it. Only writes are in it, at metadata
-//! level (no bodies), and a request is in the log before it is answered. It is read while the API
+//! The API server's audit log, as tests count writes with it. Only writes are in it (and reads in that
+//! of a second cluster), at metadata level (no bodies), and a request is in the log before it is answered. It is read while the API
 //! server writes: an unfinished last line is of a request that is not answered yet.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -52,6 +53,27 @@ impl AuditLog {
     /// # Errors
     /// When the log cannot be read or a line of it is no audit event.
     pub fn writes(&self) -> Result<Vec<Write>> {
+        Ok(self.events()?.into_iter().filter_map(write).collect())
+    }
+
+    /// What one user asked for since then, reads as well where the log has them: each as RBAC names
+    /// it, `verb resource` or `verb resource.group`, with the HTTP statuses of its answers.
+    ///
+    /// # Errors
+    /// As [`AuditLog::writes`].
+    pub fn asked_by(&self, user: &str) -> Result<BTreeMap<String, BTreeSet<u16>>> {
+        let mut asked: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for event in self.events()? {
+            if let (true, Some(object)) = (event.user.username == user, event.object_ref) {
+                let named = object.named(&event.verb);
+                let code = event.response_status.code;
+                asked.entry(named).or_default().insert(code);
+            }
+        }
+        Ok(asked)
+    }
+
+    fn events(&self) -> Result<Vec<Event>> {
         let shown = self.path.display();
         let mut file = File::open(&self.path).with_context(|| format!("opening {shown}"))?;
         file.seek(SeekFrom::Start(self.from))
@@ -70,29 +92,30 @@ impl AuditLog {
     }
 }
 
-/// The writes in the finished lines of a log.
-fn read(text: &str) -> Result<Vec<Write>> {
+/// The events in the finished lines of a log.
+fn read(text: &str) -> Result<Vec<Event>> {
     let finished = text.rfind('\n').map_or("", |end| &text[..end]);
-    let mut writes = Vec::new();
-    for line in finished.lines() {
-        let event: Event = serde_json::from_str(line).with_context(|| line.to_owned())?;
-        let object = event.object_ref.unwrap_or_default();
-        if object.resource != "leases" {
-            writes.push(Write {
-                verb: event.verb,
-                user: event.user.username,
-                resource: object.resource,
-                subresource: object.subresource,
-                namespace: object.namespace,
-                name: object.name,
-                code: event.response_status.code,
-            });
-        }
-    }
-    Ok(writes)
+    let parsed = finished
+        .lines()
+        .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()));
+    parsed.collect()
 }
 
-#[derive(Deserialize)]
+fn write(event: Event) -> Option<Write> {
+    let object = event.object_ref.unwrap_or_default();
+    let is_read = ["get", "list", "watch"].contains(&event.verb.as_str());
+    (!is_read && object.resource != "leases").then_some(Write {
+        verb: event.verb,
+        user: event.user.username,
+        resource: object.resource,
+        subresource: object.subresource,
+        namespace: object.namespace,
+        name: object.name,
+        code: event.response_status.code,
+    })
+}
+
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {
     verb: String,
@@ -103,21 +126,36 @@ struct Event {
     response_status: Status,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct User {
     username: String,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
+#[derive(Debug, Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
 struct ObjectRef {
+    api_group: String,
     resource: String,
     subresource: String,
     namespace: String,
     name: String,
 }
 
-#[derive(Deserialize, Default)]
+impl ObjectRef {
+    /// A verb on it, as RBAC names it.
+    fn named(&self, verb: &str) -> String {
+        let mut named = format!("{verb} {}", self.resource);
+        for (before, part) in [("/", &self.subresource), (".", &self.api_group)] {
+            if !part.is_empty() {
+                named.push_str(before);
+                named.push_str(part);
+            }
+        }
+        named
+    }
+}
+
+#[derive(Debug, Deserialize, Default)]
 #[serde(default)]
 struct Status {
     code: u16,
@@ -141,6 +179,36 @@ mod tests {
         let after = log.writes().unwrap();
         std::fs::remove_file(&file).unwrap();
         assert_eq!((before.len(), after.len()), (0, 1));
+    }
+
+    #[test]
+    fn reads_are_no_writes_and_are_named_as_rbac_does() {
+        let of = |verb: &str, object: &str, code: u16| {
+            format!(
+                r#"{{"verb":"{verb}","user":{{"username":"hub"}},"objectRef":{object},
+                    "responseStatus":{{"code":{code}}}}}"#
+            )
+            .replace('\n', "")
+        };
+        let sets = r#"{"resource":"statefulsets","apiGroup":"apps","subresource":"scale"}"#;
+        let lines = [
+            of("watch", sets, 200),
+            of("watch", sets, 403),
+            of("patch", r#"{"resource":"pods"}"#, 200),
+        ];
+        let file = std::env::temp_dir().join(format!("audit-reads-{}.jsonl", std::process::id()));
+        std::fs::write(&file, "").unwrap();
+        let log = AuditLog::from_now(&file);
+        std::fs::write(&file, lines.join("\n") + "\n").unwrap();
+        let (writes, asked) = (log.writes().unwrap(), log.asked_by("hub").unwrap());
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(writes.len(), 1);
+        let expected = [
+            ("patch pods", vec![200]),
+            ("watch statefulsets/scale.apps", vec![200, 403]),
+        ];
+        let expected = expected.map(|(name, codes)| (name.to_owned(), codes.into_iter().collect()));
+        assert_eq!(asked, expected.into());
     }
 
     #[test]

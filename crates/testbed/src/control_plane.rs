@@ -13,13 +13,25 @@ use crate::paths;
 use crate::pki::{Pki, Subject};
 use crate::process::{Daemon, Fate, Running};
 
-/// Which users' writes go to the audit log: all of them, reads none. Metadata level, so that no
-/// Secret gets into it.
+/// Which requests go to the audit log: all writes, reads none. Metadata level, so that no Secret gets
+/// into it.
 const AUDIT_POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- {level: None, verbs: [get, list, watch]}
+- {level: Metadata}
+";
+
+/// The same with the reads of `ServiceAccounts` that are not the cluster's own.
+const AUDIT_POLICY_WITH_READS: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- {level: None, verbs: [get, list, watch], userGroups: ['system:serviceaccounts:kube-system']}
+- {level: Metadata, userGroups: ['system:serviceaccounts']}
 - {level: None, verbs: [get, list, watch]}
 - {level: Metadata}
 ";
@@ -47,6 +59,8 @@ pub(crate) struct ControlPlane {
     pub(crate) netns: Option<PathBuf>,
     /// Whether the programs outlive us.
     pub(crate) fate: Fate,
+    /// Whether the reads of `ServiceAccounts` are in the audit log as well.
+    pub(crate) audit_reads: bool,
 }
 
 impl ControlPlane {
@@ -81,7 +95,12 @@ impl ControlPlane {
         ] {
             self.user(name, user, group)?;
         }
-        paths::write(&self.dir.join("audit-policy.yaml"), AUDIT_POLICY)
+        let policy = if self.audit_reads {
+            AUDIT_POLICY_WITH_READS
+        } else {
+            AUDIT_POLICY
+        };
+        paths::write(&self.dir.join("audit-policy.yaml"), policy)
     }
 
     /// Makes a client certificate and a kubeconfig for a user.

@@ -29,17 +29,35 @@ pub async fn client(kubeconfig: &Path) -> Result<Client> {
 
 /// A client from a kubeconfig and one of its contexts (none: the current one).
 pub async fn client_of_context(kubeconfig: &Path, context: Option<&str>) -> Result<Client> {
-    // One provider is in the tree; naming it here spares every test the line. It may be set.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    of_config(config(kubeconfig, context).await?, kubeconfig)
+}
+
+/// A client from a kubeconfig's current context, that reaches its API server at another address. The
+/// certificate there must have that name.
+pub async fn client_by_way(kubeconfig: &Path, server: &str, name: &str) -> Result<Client> {
+    let mut config = config(kubeconfig, None).await?;
+    config.cluster_url = server
+        .parse()
+        .with_context(|| format!("reading the address {server}"))?;
+    config.tls_server_name = Some(name.to_owned());
+    of_config(config, kubeconfig)
+}
+
+async fn config(kubeconfig: &Path, context: Option<&str>) -> Result<Config> {
     let parsed = Kubeconfig::read_from(kubeconfig)
         .with_context(|| format!("reading the kubeconfig {}", kubeconfig.display()))?;
     let options = KubeConfigOptions {
         context: context.map(str::to_owned),
         ..KubeConfigOptions::default()
     };
-    let config = Config::from_custom_kubeconfig(parsed, &options)
+    Config::from_custom_kubeconfig(parsed, &options)
         .await
-        .with_context(|| format!("using the kubeconfig {}", kubeconfig.display()))?;
+        .with_context(|| format!("using the kubeconfig {}", kubeconfig.display()))
+}
+
+fn of_config(config: Config, kubeconfig: &Path) -> Result<Client> {
+    // One provider is in the tree; naming it here spares every test the line. It may be set.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     Client::try_from(config)
         .with_context(|| format!("making a client from {}", kubeconfig.display()))
 }

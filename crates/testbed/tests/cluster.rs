@@ -1,21 +1,25 @@
 //! Protects the local cluster itself: it comes up beside others, carries a Ziti controller that the
-//! host reaches, survives the loss of a program, and leaves nothing behind. Needs root.
+//! host reaches, has a second one beside it by a link that can be cut, and leaves nothing behind. Needs
+//! root.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testbed::cluster::Cluster;
+use testbed::cluster::{Cluster, Passage};
+use testbed::command::Cmd;
 use testbed::image;
 use testbed::kubernetes;
 use testbed::progress::Progress;
 use testbed::ziti_in_cluster::{ControllerSpec, ZitiController};
 
 const NAME: &str = "selftest";
+const NETNS: &str = "/run/netns/ziti-testbed-selftest";
+const NETNS_OF_SECOND: &str = "/run/netns/ziti-testbed-selftest.second";
 
 #[tokio::test]
 async fn a_cluster_carries_ziti_and_leaves_nothing() {
-    let progress = Progress::new(3);
+    let progress = Progress::new(4);
     // What an interrupted run may have left.
     progress
         .step("down", async |step| {
@@ -30,7 +34,7 @@ async fn a_cluster_carries_ziti_and_leaves_nothing() {
         .await
         .unwrap();
     let dir = cluster.dir().to_path_buf();
-    let outcome = carry_ziti(&cluster).await;
+    let outcome = play(&cluster, &progress).await;
     progress
         .step("down", async |step| {
             Ok((Cluster::down(NAME, step).await?, String::new()))
@@ -43,11 +47,42 @@ async fn a_cluster_carries_ziti_and_leaves_nothing() {
     let left = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
     let dir = dir.to_string_lossy();
     assert!(!left("/proc/self/mountinfo").contains(&*dir));
-    assert!(!Path::new("/run/netns/ziti-testbed-selftest").exists());
+    assert!(!Path::new(NETNS).exists());
+    assert!(!Path::new(NETNS_OF_SECOND).exists());
     for process in std::fs::read_dir("/proc").unwrap().flatten() {
         let command = left(&process.path().join("cmdline").to_string_lossy());
         assert!(!command.contains(&*dir), "still running: {command}");
     }
+}
+
+async fn play(cluster: &Cluster, progress: &Progress) -> anyhow::Result<()> {
+    carry_ziti(cluster).await?;
+    let second = progress
+        .step("second", async |step| {
+            Ok((cluster.start_second(step).await?, String::new()))
+        })
+        .await?;
+    let from_first = || reaches(NETNS, &second.cluster().url());
+    let from_second = || reaches(NETNS_OF_SECOND, &cluster.url());
+    assert_eq!((from_first(), from_second()), (true, true), "it is open");
+    second.set(Passage::Outward)?;
+    assert_eq!((from_first(), from_second()), (false, true), "it is dark");
+    second.set(Passage::Closed)?;
+    assert_eq!((from_first(), from_second()), (false, false), "it is cut");
+    second.set(Passage::Open)?;
+    assert_eq!((from_first(), from_second()), (true, true), "it is healed");
+    Ok(())
+}
+
+/// Whether an API server is reached from within a network namespace.
+fn reaches(netns: &str, url: &str) -> bool {
+    let address = url.replace("https://", "").replace(':', "/");
+    Cmd::new("nsenter")
+        .arg(format!("--net={netns}"))
+        .args(["timeout", "2", "bash", "-c"])
+        .arg(format!("exec 3<>/dev/tcp/{address}"))
+        .run()
+        .is_ok()
 }
 
 async fn carry_ziti(cluster: &Cluster) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! What a test does with the objects of its namespace: the verbs of kubectl, and waiting.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::ZitiRouter;
@@ -84,8 +85,19 @@ impl Stage {
         what: &str,
         wished: impl Fn(&K) -> bool,
     ) -> Result<K> {
+        self.until_within(name, what, PATIENCE, wished).await
+    }
+
+    /// The same with another deadline.
+    pub(crate) async fn until_within<K: Object>(
+        &self,
+        name: &str,
+        what: &str,
+        within: Duration,
+        wished: impl Fn(&K) -> bool,
+    ) -> Result<K> {
         let condition = |object: Option<&K>| object.is_some_and(&wished);
-        let found = kubernetes::wait_for(self.api(), name, what, condition, PATIENCE).await?;
+        let found = kubernetes::wait_for(self.api(), name, what, condition, within).await?;
         found.with_context(|| format!("{} {name} went away", K::kind(&())))
     }
 
@@ -101,8 +113,18 @@ impl Stage {
 
     /// Waits until the set says that all of its members, so many, are online.
     pub(crate) async fn until_online(&self, set: &str, members: i32) -> Result<ZitiRouter> {
+        self.until_online_within(set, members, PATIENCE).await
+    }
+
+    /// The same with another deadline.
+    pub(crate) async fn until_online_within(
+        &self,
+        set: &str,
+        members: i32,
+        within: Duration,
+    ) -> Result<ZitiRouter> {
         let what = format!("online with {members} members");
-        self.until(set, &what, |set: &ZitiRouter| {
+        self.until_within(set, &what, within, |set: &ZitiRouter| {
             set.status.as_ref().is_some_and(|status| {
                 status.observed_generation == set.metadata.generation
                     && status.replicas == members

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use api::{EdgeRouter, ZitiRouter};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::ResourceExt;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use testbed::kubernetes;
 
@@ -88,9 +88,15 @@ fn an_operator_that_is_killed_makes_no_second_router() {
 
 /// Uid and restarts of each pod.
 pub(crate) async fn pods(stage: &Stage, names: &[&str]) -> Result<Vec<(String, i32)>> {
+    lives(&stage.api(), names).await
+}
+
+/// The same of pods anywhere.
+pub(crate) async fn lives(api: &Api<Pod>, names: &[&str]) -> Result<Vec<(String, i32)>> {
     let mut pods = Vec::new();
     for name in names {
-        let pod: Pod = stage.get(name).await?;
+        let pod = api.get(name).await;
+        let pod = pod.with_context(|| format!("reading pod {name}"))?;
         let restarts = pod.status.iter().flat_map(|status| {
             let containers = status.container_statuses.iter().flatten();
             containers.map(|container| container.restart_count)

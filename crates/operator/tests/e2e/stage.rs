@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter, reasons};
+use api::{EdgeRouter, ZitiCluster, ZitiController, ZitiNetwork, ZitiRouter, reasons};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -223,6 +223,7 @@ async fn clear(client: &Client, namespaces: &[&str]) -> Result<()> {
             let_go::<ZitiRouter>(client, name).await?;
             let_go::<EdgeRouter>(client, name).await?;
             let_go::<ZitiNetwork>(client, name).await?;
+            let_go::<ZitiCluster>(client, name).await?;
             kubernetes::wait_for(api.clone(), name, "gone", gone, within).await?;
         }
     }

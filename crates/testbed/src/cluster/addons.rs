@@ -1,5 +1,6 @@
 //! What makes a bare node a usable cluster: DNS and persistent volumes.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,6 +17,19 @@ const MANIFESTS: [&str; 2] = [
     include_str!("../../assets/coredns.yaml"),
     include_str!("../../assets/local-path.yaml"),
 ];
+
+/// What makes a cluster's DNS ask that of another one for Services that it has not, by the name
+/// `<service>.<namespace>.svc`: in the place of the public names that clusters have for each other.
+pub(super) fn ask(other: Ipv4Addr) -> String {
+    format!(
+        "svc {{
+        errors
+        rewrite name suffix .svc. .svc.cluster.local. answer auto
+        forward . {other}
+        cache 5
+    }}"
+    )
+}
 
 /// Applies both and waits until they are there.
 pub(super) async fn install(cluster: &Cluster, step: &Step) -> Result<()> {

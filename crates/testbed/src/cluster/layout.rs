@@ -20,6 +20,9 @@ pub(super) struct Layout {
     pub(super) name: String,
     pub(super) index: u8,
     pub(super) dir: PathBuf,
+    /// The index of the cluster beside which it is the second one.
+    #[serde(default)]
+    pub(super) beside: Option<u8>,
 }
 
 impl Layout {
@@ -107,13 +110,22 @@ impl Layout {
     }
 
     pub(super) fn dns(&self) -> Ipv4Addr {
-        Ipv4Addr::new(10, 160 + self.index, 0, 10)
+        Self::dns_of(self.index)
+    }
+
+    pub(super) fn dns_of(index: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 160 + index, 0, 10)
     }
 
     // Directories.
 
     pub(super) fn records(&self) -> Records {
         Records::new(self.dir.join("processes"))
+    }
+
+    /// Where the second cluster beside this one lies.
+    pub(super) fn second_dir(&self) -> PathBuf {
+        self.dir.join("second")
     }
 
     /// Where persistent volumes lie, those of all nodes: each has a name of its own, and belongs to
@@ -134,6 +146,7 @@ impl Layout {
             pods: self.pods(),
             netns: Some(self.netns()),
             fate: Fate::Detached,
+            audit_reads: self.beside.is_some(),
         }
     }
 }
@@ -148,6 +161,7 @@ mod tests {
             name: "x".repeat(20),
             index: MAX_INDEX - 1,
             dir: PathBuf::new(),
+            beside: None,
         };
         let (host, node) = layout.link();
         assert!(host.len() <= 15 && node.len() <= 15, "{host} {node}");

@@ -1,6 +1,6 @@
 //! A real Kubernetes of one node or more on this machine: the programs of the control plane, a container
 //! runtime, CoreDNS and persistent volumes, in a network namespace of its own. The host reaches
-//! the API server, Services and pods directly.
+//! the API server, Services and pods directly. A second one can be started beside it ([`Second`]).
 //!
 //! `up` may be called again at any time: it starts what is missing or died and leaves the rest
 //! alone. `down` ends all of it and removes its directory; it needs nothing but the directory.
@@ -10,9 +10,11 @@ mod cgroups;
 mod further;
 mod join;
 mod layout;
+mod link;
 mod network;
 mod node;
 mod passthrough;
+mod second;
 mod site;
 mod teardown;
 
@@ -25,6 +27,8 @@ use kube::{Api, Client};
 
 pub use self::further::{FurtherNode, NodeOptions};
 use self::layout::Layout;
+pub use self::link::Passage;
+pub use self::second::Second;
 pub use self::site::MAX_NODES;
 use self::site::Site;
 use crate::control_plane::ControlPlane;
@@ -52,16 +56,22 @@ impl Cluster {
     /// When not root, when a program is missing, or when something does not become ready in time;
     /// the end of the guilty log is in the error.
     pub async fn up(name: &str, dir: Option<PathBuf>, step: &Step) -> Result<Self> {
-        ensure!(
-            nix::unistd::geteuid().is_root(),
-            "a cluster needs root: network namespaces, mounts and cgroups"
-        );
         Layout::check_name(name)?;
         let dir = match dir {
             Some(dir) => dir,
             None => paths::run(name)?,
         };
-        paths::make_dir(&dir)?;
+        Self::start(name, &dir, None, step).await
+    }
+
+    /// Starts what does not run of the cluster whose state is in that directory, see [`Cluster::up`].
+    /// `beside` is for a second one.
+    async fn start(name: &str, dir: &Path, beside: Option<u8>, step: &Step) -> Result<Self> {
+        ensure!(
+            nix::unistd::geteuid().is_root(),
+            "a cluster needs root: network namespaces, mounts and cgroups"
+        );
+        paths::make_dir(dir)?;
         let dir = dir
             .canonicalize()
             .with_context(|| format!("resolving {}", dir.display()))?;
@@ -71,6 +81,7 @@ impl Cluster {
             name: name.to_owned(),
             index: 0,
             dir,
+            beside,
         });
 
         step.say("network namespace");
@@ -170,6 +181,11 @@ impl Cluster {
         kubernetes::client(&self.kubeconfig()).await
     }
 
+    /// The URL of its API server.
+    pub fn url(&self) -> String {
+        self.plane.url()
+    }
+
     /// The host's address, as pods reach it.
     pub fn host_address(&self) -> std::net::Ipv4Addr {
         self.layout.host_link_address()
@@ -245,8 +261,10 @@ impl Cluster {
     }
 
     pub(crate) fn layout_values(&self) -> Vec<(&'static str, String)> {
+        let beside = self.layout.beside.map(Layout::dns_of);
         vec![
             ("${DNS_ADDRESS}", self.layout.dns().to_string()),
+            ("${BESIDE}", beside.map_or_else(String::new, addons::ask)),
             ("${VOLUMES}", self.layout.volumes().display().to_string()),
         ]
     }

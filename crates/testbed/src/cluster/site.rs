@@ -179,6 +179,7 @@ mod tests {
             name: "x".repeat(20),
             index: MAX_INDEX - 1,
             dir: dir.to_owned(),
+            beside: None,
         }
     }
 

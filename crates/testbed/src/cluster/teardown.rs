@@ -25,8 +25,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Who ends in this order; all others after them.
 const FIRST: [&str; 2] = ["kubelet", "kube-controller-manager"];
 
-/// Ends all of a cluster.
+/// Ends all of a cluster, and the second one beside it.
 pub(super) async fn run(layout: &Layout, step: &Step) -> Result<()> {
+    if let Some(second) = Layout::load(&layout.second_dir())? {
+        step.say("ending the second cluster");
+        Box::pin(run(&second, step)).await?;
+    }
     for site in layout.further_nodes() {
         step.say(&format!("ending {}", site.name()));
         further_node(&site).await?;
