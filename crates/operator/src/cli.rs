@@ -28,6 +28,8 @@ pub(crate) enum Command {
     ClusterCredential(crate::ziti_cluster::command::CredentialArgs),
     /// Print a ZitiRouter for each of many clusters, made of one.
     Spread(crate::spread::SpreadArgs),
+    /// Print with what a set begins in a cluster that is reached through that very set.
+    Bootstrap(crate::preview::bootstrap::BootstrapArgs),
 }
 
 #[derive(Debug, Args)]

@@ -71,6 +71,7 @@ fn carry_out(command: cli::Command) -> Result<ExitCode> {
         cli::Command::Convert(args) => convert::run(&args)?,
         cli::Command::ClusterCredential(args) => ziti_cluster::command::run(&args)?,
         cli::Command::Spread(args) => spread::run(&args)?,
+        cli::Command::Bootstrap(args) => preview::bootstrap::run(&args)?,
         cli::Command::Plan(args) => return preview::run(&args),
     }
     Ok(ExitCode::SUCCESS)

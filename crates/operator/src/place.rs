@@ -28,6 +28,8 @@ pub(crate) struct Place {
     namespace: String,
     afar: Option<Afar>,
     reads_nodes: bool,
+    /// Whether it cannot be looked at, and nothing may be done there.
+    unseen: bool,
 }
 
 /// What is different in another cluster.
@@ -46,6 +48,7 @@ impl Place {
             namespace,
             afar: None,
             reads_nodes: context.reads_nodes,
+            unseen: false,
         }
     }
 
@@ -58,8 +61,24 @@ impl Place {
         let Some(cluster) = object.spec.cluster() else {
             return Ok(Self::here(context, namespace));
         };
-        let home = Home::of(object, &context.settings.install_id);
+        let home = Home::of(object, &context.settings);
         Self::afar(context, cluster, home, render::owner(object))
+    }
+
+    /// That of a ZitiRouter whose cluster cannot be looked at, so that nothing is done
+    /// there: what is done is done here.
+    pub(crate) fn unseen(context: &Context, object: &ZitiRouter, namespace: String) -> Self {
+        Self {
+            namespace,
+            afar: object.spec.cluster().map(|cluster| Afar {
+                cluster: cluster.to_owned(),
+                home: Home::of(object, &context.settings),
+                owner: render::owner(object),
+            }),
+            reads_nodes: false,
+            unseen: true,
+            client: context.client.clone(),
+        }
     }
 
     /// That of an EdgeRouter whose ZitiRouter, named `set`, is gone.
@@ -78,6 +97,7 @@ impl Place {
         // It is nobody's home any more, and only looked at.
         let home = Home {
             install: context.settings.install_id.clone(),
+            install_uid: context.settings.install_uid.clone(),
             namespace,
             name: set.to_owned(),
             uid: String::new(),
@@ -104,6 +124,7 @@ impl Place {
                 owner,
             }),
             reads_nodes: way.reads_nodes,
+            unseen: false,
         })
     }
 
@@ -120,6 +141,11 @@ impl Place {
     /// Whether the nodes there may be read.
     pub(crate) fn reads_nodes(&self) -> bool {
         self.reads_nodes
+    }
+
+    /// Whether nothing may be done there.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.unseen
     }
 
     /// Whether it is in another cluster.
@@ -144,8 +170,9 @@ impl Place {
 
     /// The reverse, for an object that was read there.
     fn enter(&self, metadata: &mut ObjectMeta) {
-        if let Some(afar) = &self.afar {
-            afar.home.enter(metadata, &afar.owner);
+        match &self.afar {
+            Some(afar) => afar.home.enter(metadata, &afar.owner),
+            None => Home::enter_here(metadata),
         }
     }
 

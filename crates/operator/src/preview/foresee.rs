@@ -23,6 +23,7 @@ use plan::edge_router::Problem;
 use plan::foresight::{self, Foreseen};
 use plan::set as set_plan;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use tokio::sync::Semaphore;
@@ -204,6 +205,29 @@ impl Look {
                 problem.message
             ),
         }
+    }
+
+    /// The namespace in another cluster, and the objects with which a set begins there.
+    pub(super) async fn bootstrap(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(String, Vec<Value>)> {
+        let reference = ObjectRef::<ZitiRouter>::new(name).within(namespace);
+        let object = self.context.stores.routers.get(&reference);
+        let object =
+            object.with_context(|| format!("namespace {namespace} has no ZitiRouter {name}"))?;
+        let cluster = object.spec.cluster();
+        let cluster = cluster.with_context(|| {
+            format!("ZitiRouter {name} has no spec.clusterRef: it runs in this cluster, where the operator deploys it")
+        })?;
+        let reference = ObjectRef::<ZitiCluster>::new(cluster).within(namespace);
+        let known = self.context.stores.clusters.get(&reference);
+        let known =
+            known.with_context(|| format!("namespace {namespace} has no ZitiCluster {cluster}"))?;
+        let there = known.remote_namespace();
+        let objects = set::bootstrap(&self.context, &object, &there).await?;
+        Ok((there, objects))
     }
 
     /// First the set without tokens: that gives its EdgeRouters. They give the

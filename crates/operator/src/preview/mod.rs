@@ -3,8 +3,9 @@
 //! Observation and plan are the controllers' own; [`overlay`] makes a file look
 //! applied and keeps every write from leaving the process, [`foresee`] asks the
 //! planners on, [`calls`] puts their steps as the calls that carry them out, and
-//! [`report`] prints them. `main` calls [`run`].
+//! [`report`] prints them; [`bootstrap`] prints what somebody else has to apply. `main` calls [`run`].
 
+pub(crate) mod bootstrap;
 mod calls;
 mod controller_calls;
 mod documents;
@@ -60,6 +61,17 @@ pub(crate) struct PlanArgs {
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 
+    #[command(flatten)]
+    installation: Installation,
+
+    /// As given to `ziti-operator run`: whether the cluster's nodes may be read.
+    #[arg(long, env = "ZITI_OPERATOR_NODES", action = ArgAction::Set, default_value_t = true)]
+    nodes: bool,
+}
+
+/// The installation of the operator: in its own pod, all of it is known.
+#[derive(Debug, Args)]
+pub(crate) struct Installation {
     /// As given to `ziti-operator run`.
     #[arg(long, env = "ZITI_OPERATOR_INSTALL_ID")]
     install_id: String,
@@ -84,10 +96,23 @@ pub(crate) struct PlanArgs {
         default_value = "docker.io/openziti/ziti-controller:2.0.3"
     )]
     controller_image: String,
+}
 
-    /// As given to `ziti-operator run`: whether the cluster's nodes may be read.
-    #[arg(long, env = "ZITI_OPERATOR_NODES", action = ArgAction::Set, default_value_t = true)]
-    nodes: bool,
+impl Installation {
+    async fn settings(&self, client: &Client) -> Result<Settings> {
+        let install_uid = match &self.lease_namespace {
+            Some(namespace) => Some(install::uid(client, namespace).await?),
+            None => None,
+        };
+        Ok(Settings {
+            install_id: self.install_id.clone(),
+            install_uid,
+            agent_image: self.agent_image.clone(),
+            router_image: self.router_image.clone(),
+            controller_image: self.controller_image.clone(),
+            cluster_dns: cluster_dns::own(),
+        })
+    }
 }
 
 /// Form of what is printed.
@@ -142,19 +167,8 @@ async fn plan(args: &PlanArgs) -> Result<Report> {
         },
         (None, None) => bail!("give a NAME, or -f FILE"),
     };
-    let install_uid = match &args.lease_namespace {
-        Some(namespace) => Some(install::uid(&client, namespace).await?),
-        None => None,
-    };
-    let settings = Settings {
-        install_id: args.install_id.clone(),
-        install_uid,
-        agent_image: args.agent_image.clone(),
-        router_image: args.router_image.clone(),
-        controller_image: args.controller_image.clone(),
-        cluster_dns: cluster_dns::own(),
-    };
     let namespaces: BTreeSet<String> = documents.subjects.iter().map(Subject::namespace).collect();
+    let settings = args.installation.settings(&client).await?;
     let client = reading(client, documents.overlay);
     let look = Look::new(client, settings, args.nodes, &namespaces).await?;
     let mut report = Report::new(documents.notes);

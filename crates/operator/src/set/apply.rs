@@ -35,6 +35,9 @@ pub(super) async fn apply(
     );
     let path = io::path(object);
     let place = &observed.place;
+    if place.is_unseen() && step.is_of_workloads() {
+        return Ok(());
+    }
     let here = Claimant::new(context, object, names::LABEL_SET, MANAGER);
     let ours = Claimant::at(Cow::Borrowed(place), object, names::LABEL_SET, MANAGER);
     match step {
@@ -44,7 +47,7 @@ pub(super) async fn apply(
         }
         Step::ReleaseFinalizer => {
             let finalizers = io::without_finalizer(object, names::FINALIZER_ROUTER);
-            if let Some(cluster) = object.spec.cluster().filter(|_| !place.is_afar()) {
+            if let Some(cluster) = object.spec.cluster().filter(|_| observed.left_behind) {
                 let note = format!(
                     "given up with ZitiCluster {cluster}: whatever it has there carries the label {}={name}",
                     names::LABEL_SET

@@ -4,18 +4,20 @@ mod apply;
 mod observe;
 pub(crate) mod orphans;
 mod refusal;
+mod unreached;
+
+pub(crate) use unreached::bootstrap;
 
 use crate::context::Context;
 use crate::io;
 use crate::place::Place;
 use crate::problem::Error;
-use api::reasons::{self, types};
+use api::reasons::types;
 use api::{ZitiRouter, ZitiRouterStatus, names};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
-use plan::edge_router::Problem;
 use plan::set::{Plan, Step, after_failure};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,10 +39,10 @@ pub(crate) async fn reconcile(
     let _turn = turn(&context, &object).await;
     let observed = match Place::of(&context, &object) {
         Ok(place) => observe::observe(&context, &object, place).await,
-        Err(problem) if is_let_go(&object, &problem) => {
-            observe::without_workloads(&context, &object).await
-        }
-        Err(problem) => return leave_alone(&context, &api, &object, &problem).await,
+        Err(problem) => match unreached::let_go(&context, &object, &problem).await? {
+            Some(observed) => Ok(observed),
+            None => return unreached::leave_alone(&context, &api, &object, &problem).await,
+        },
     };
     // Observe: reads, live.
     let observed = observed.inspect_err(|error| suspect(&context, &object, error))?;
@@ -80,6 +82,10 @@ pub(crate) async fn reconcile(
             return Err(error);
         }
         if *step == Step::ReleaseFinalizer {
+            // It may have been the last that held the cluster.
+            if let Some(cluster) = cluster(&object) {
+                context.clusters.look_at(&cluster);
+            }
             return Ok(Action::await_change());
         }
         if let Some(note) = plan::set::drift::told(&facts, step) {
@@ -129,27 +135,8 @@ fn cluster(object: &ZitiRouter) -> Option<String> {
 /// Where a call of another cluster failed by the way there, look at the cluster now.
 fn suspect(context: &Context, object: &ZitiRouter, error: &Error) {
     if let Some(cluster) = cluster(object).filter(|_| error.is_of_link()) {
-        context.clusters.suspect(&cluster);
+        context.clusters.look_at(&cluster);
     }
-}
-
-/// Whether the set goes although its cluster never comes back.
-fn is_let_go(object: &ZitiRouter, problem: &Problem) -> bool {
-    object.metadata.deletion_timestamp.is_some() && problem.reason == reasons::CLUSTER_ABANDONED
-}
-
-/// Do nothing to a set whose cluster cannot be worked in, and say so.
-async fn leave_alone(
-    context: &Context,
-    api: &Api<ZitiRouter>,
-    object: &ZitiRouter,
-    problem: &Problem,
-) -> Result<Action, Error> {
-    let edge_routers = observe::edge_routers(context, object).await?;
-    let now = Timestamp::now();
-    let plan = plan::set::placement::out_of_reach(object, &edge_routers, problem, now);
-    write_status(context, api, object, &plan.status).await?;
-    Ok(requeue(&plan))
 }
 
 /// What a reconcile would see, for whoever only asks; and the object as the planner

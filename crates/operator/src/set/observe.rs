@@ -28,6 +28,8 @@ use std::collections::BTreeMap;
 /// digests.
 pub(super) struct Observed {
     pub(super) place: Place,
+    /// Whether a person has given up its cluster, and what it has there.
+    pub(super) left_behind: bool,
     pub(super) network: Network,
     pub(super) edge_routers: Vec<EdgeRouter>,
     pub(super) stateful_sets: Vec<StatefulSet>,
@@ -39,7 +41,7 @@ pub(super) struct Observed {
     pub(super) refusal: Option<String>,
     pub(super) claims: Vec<PersistentVolumeClaim>,
     /// Those beside the ZitiRouter.
-    secrets: Vec<Secret>,
+    pub(super) secrets: Vec<Secret>,
     /// The one from which the pods get their tokens.
     pub(super) mounted: Option<Secret>,
     pub(super) tokens: TokensSecret,
@@ -74,6 +76,7 @@ pub(super) async fn observe(
     let nodes = nodes(&place, object).await?;
     Ok(Observed {
         place,
+        left_behind: false,
         network,
         edge_routers,
         stateful_sets,
@@ -91,18 +94,22 @@ pub(super) async fn observe(
     })
 }
 
-/// The same where a person has said that the cluster of the workloads never comes
-/// back: there is nothing but what is here.
+/// The same where the cluster of the workloads cannot be looked at: there is nothing
+/// but what is here.
 pub(super) async fn without_workloads(
     context: &Context,
     object: &ZitiRouter,
+    there: String,
 ) -> Result<Observed, Error> {
     let namespace = object.namespace().unwrap_or_default();
-    let edge_routers = edge_routers(context, object).await?;
+    let params = by_label(object);
+    let secrets = io::list::<Secret>(&context.client, &namespace, &params).await?;
     Ok(Observed {
         network: network(context, object, &namespace).await?,
-        place: Place::here(context, namespace),
-        edge_routers,
+        provided: provided(context, object, &namespace).await?,
+        place: Place::unseen(context, object, there),
+        left_behind: false,
+        edge_routers: edge_routers(context, object).await?,
         stateful_sets: Vec::new(),
         nodes: None,
         services: Vec::new(),
@@ -111,10 +118,9 @@ pub(super) async fn without_workloads(
         pods: Vec::new(),
         refusal: None,
         claims: Vec::new(),
-        secrets: Vec::new(),
+        secrets,
         mounted: None,
         tokens: TokensSecret::Absent,
-        provided: None,
     })
 }
 

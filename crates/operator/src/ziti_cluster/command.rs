@@ -27,6 +27,11 @@ pub(crate) struct CredentialArgs {
     #[arg(long, default_value = "ziti-operator-hub")]
     name: String,
 
+    /// Also print the right to read the cluster's nodes, which routers of topology
+    /// PerNode need there.
+    #[arg(long, conflicts_with = "cluster")]
+    nodes: bool,
+
     /// Name of the ZitiCluster: print it, and the Secret that it names.
     #[arg(long)]
     cluster: Option<String>,
@@ -45,7 +50,13 @@ pub(crate) struct CredentialArgs {
 /// Print the objects.
 pub(crate) fn run(args: &CredentialArgs) -> Result<()> {
     let objects = match &args.cluster {
-        None => grant::objects(&args.name, &args.namespace),
+        None => {
+            let mut objects = grant::objects(&args.name, &args.namespace);
+            if args.nodes {
+                objects.extend(grant::of_nodes(&args.name, &args.namespace));
+            }
+            objects
+        }
         Some(cluster) => {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()

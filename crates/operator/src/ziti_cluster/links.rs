@@ -129,8 +129,9 @@ impl Links {
         Some(self.lock().get(path)?.permits.clone())
     }
 
-    /// A call of a cluster failed in a way that may be its own: look at it now.
-    pub(crate) fn suspect(&self, path: &str) {
+    /// Look at a cluster now: a call of it failed in a way that may be its own, or a
+    /// set has left it.
+    pub(crate) fn look_at(&self, path: &str) {
         if let Some((namespace, name)) = path.split_once('/') {
             // Nobody listens any more where the operator ends.
             let _ = self

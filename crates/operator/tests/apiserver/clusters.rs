@@ -22,21 +22,25 @@ use crate::operator::Operator;
 use crate::world::{Told, World};
 
 /// The namespace there.
-const THERE: &str = "edge";
+pub(crate) const THERE: &str = "edge";
 /// The account that the program prints.
 const ACCOUNT: &str = "ziti-operator-hub";
 
 /// The other cluster.
-struct Far {
-    server: ApiServer,
-    url: String,
-    ca: String,
+pub(crate) struct Far {
+    pub(crate) server: ApiServer,
+    pub(crate) url: String,
+    pub(crate) ca: String,
 }
 
 impl Far {
     /// One in which was applied what the program prints.
-    async fn start() -> Self {
-        let server = ApiServer::start().await.unwrap();
+    pub(crate) async fn start() -> Self {
+        Self::of(ApiServer::start().await.unwrap()).await
+    }
+
+    /// The same on this API server.
+    pub(crate) async fn of(server: ApiServer) -> Self {
         let config = Kubeconfig::read_from(server.kubeconfig()).unwrap();
         let cluster = config.clusters[0].cluster.clone().unwrap();
         let ca = match cluster.certificate_authority_data {
@@ -60,14 +64,14 @@ impl Far {
             .unwrap();
     }
 
-    async fn grant(&self) {
+    pub(crate) async fn grant(&self) {
         kubernetes::apply_yaml(&self.server.client(), &printed(&[]), THERE)
             .await
             .unwrap();
     }
 
     /// A token of the account. No controller of this cluster fills the Secret.
-    async fn token(&self) -> String {
+    pub(crate) async fn token(&self) -> String {
         let api: Api<ServiceAccount> = Api::namespaced(self.server.client(), THERE);
         let request = TokenRequest {
             spec: TokenRequestSpec {
@@ -81,7 +85,7 @@ impl Far {
         answer.unwrap().status.unwrap().token
     }
 
-    fn spec(&self, credential: &Value) -> Value {
+    pub(crate) fn spec(&self, credential: &Value) -> Value {
         json!({"server": self.url, "namespace": THERE, "credential": credential})
     }
 }
@@ -97,7 +101,7 @@ fn printed(more: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-async fn create(world: &World, name: &str, spec: Value) {
+pub(crate) async fn create(world: &World, name: &str, spec: Value) {
     let object = json!({"metadata": {"name": name}, "spec": spec});
     world.create::<ZitiCluster>(object).await;
 }
@@ -110,7 +114,7 @@ impl Told for ZitiCluster {
     }
 }
 
-async fn ready(world: &World, name: &str) {
+pub(crate) async fn ready(world: &World, name: &str) {
     world
         .told::<ZitiCluster>(name, types::READY, "True", reasons::READY)
         .await;

@@ -29,6 +29,7 @@ mod network_identity;
 mod operator;
 mod ownership;
 mod paused;
+mod placement;
 mod plan_controller;
 mod plan_mode;
 mod player;

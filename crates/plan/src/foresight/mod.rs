@@ -6,10 +6,12 @@
 //! one thing at a time and said in [`When::Once`]. For `ziti-operator plan`; the
 //! controllers go by facts alone.
 
+mod bootstrap;
 mod controller;
 mod edge_router;
 mod set;
 
+pub use bootstrap::{Beginning, beginning};
 pub use controller::controller;
 pub use edge_router::edge_router;
 pub use set::set;

@@ -10,12 +10,14 @@
 use super::applied::is_stamped;
 use super::ownership::controller;
 use super::{Facts, Plan, Step, TokensSecret, extra, render};
+use crate::Settings;
 use crate::conditions::{Conditions, Truth, find};
 use crate::edge_router::Problem;
 use api::reasons::types;
 use api::{EdgeRouter, ZitiRouter, names, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Resource;
 use std::fmt;
 
 /// How soon to look again at a set whose cluster cannot be worked in. The cluster's
@@ -25,8 +27,10 @@ const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 /// The ZitiRouter of objects in another cluster, as they name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// The installation.
+    /// Id of the installation.
     pub install: String,
+    /// Its uid, which tells it from another one of that id.
+    pub install_uid: Option<String>,
     /// Namespace of the ZitiRouter.
     pub namespace: String,
     /// Name of the ZitiRouter.
@@ -39,20 +43,26 @@ impl fmt::Display for Home {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             install,
+            install_uid,
             namespace,
             name,
             uid,
         } = self;
-        write!(formatter, "{install}/{namespace}/{name}/{uid}")
+        write!(formatter, "{install}")?;
+        if let Some(install_uid) = install_uid {
+            write!(formatter, "@{install_uid}")?;
+        }
+        write!(formatter, "/{namespace}/{name}/{uid}")
     }
 }
 
 impl Home {
     /// That of the objects of a ZitiRouter.
-    pub fn of(object: &ZitiRouter, install: &str) -> Self {
+    pub fn of(object: &ZitiRouter, settings: &Settings) -> Self {
         let metadata = &object.metadata;
         Self {
-            install: install.to_owned(),
+            install: settings.install_id.clone(),
+            install_uid: settings.install_uid.clone(),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -64,8 +74,14 @@ impl Home {
         let text = metadata.annotations.as_ref()?.get(names::ANNOTATION_HOME)?;
         let mut parts = text.rsplitn(4, '/').map(str::to_owned);
         let (uid, name, namespace) = (parts.next()?, parts.next()?, parts.next()?);
+        let install = parts.next()?;
+        let (install, install_uid) = match install.split_once('@') {
+            Some((install, uid)) => (install.to_owned(), Some(uid.to_owned())),
+            None => (install, None),
+        };
         Some(Self {
-            install: parts.next()?,
+            install,
+            install_uid,
             namespace,
             name,
             uid,
@@ -88,26 +104,57 @@ impl Home {
         let Some(home) = Self::read(metadata) else {
             return;
         };
-        if home == *self {
+        if self.is(&home) {
             metadata.owner_references = Some(vec![owner.clone()]);
         } else if !self.is_successor_of(&home) {
-            metadata.owner_references = Some(vec![OwnerReference {
-                name: home.name,
-                uid: home.uid,
-                ..owner.clone()
-            }]);
+            metadata.owner_references = Some(vec![home.as_owner()]);
         }
     }
 
-    fn is_successor_of(&self, other: &Self) -> bool {
+    /// An object that was read where the operator itself is. Another one, which is
+    /// the hub of this cluster, may have put it here: then it has an owner.
+    pub fn enter_here(metadata: &mut ObjectMeta) {
+        if controller(metadata).is_none()
+            && let Some(home) = Self::read(metadata)
+        {
+            metadata.owner_references = Some(vec![home.as_owner()]);
+        }
+    }
+
+    /// The ZitiRouter as an owner that is nowhere near.
+    fn as_owner(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: ZitiRouter::api_version(&()).into_owned(),
+            kind: ZitiRouter::kind(&()).into_owned(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }
+    }
+
+    fn is_in_place_of(&self, other: &Self) -> bool {
         let place = |home: &Self| {
-            (
-                home.install.clone(),
-                home.namespace.clone(),
-                home.name.clone(),
-            )
+            let Self {
+                install,
+                namespace,
+                name,
+                ..
+            } = home.clone();
+            (install, namespace, name)
         };
         place(self) == place(other)
+    }
+
+    /// Whether both are the same ZitiRouter. The operator may have moved meanwhile.
+    fn is(&self, other: &Self) -> bool {
+        self.is_in_place_of(other) && self.uid == other.uid
+    }
+
+    /// Whether this one is in the place where the other was: two clusters may have
+    /// been given the same install id.
+    fn is_successor_of(&self, other: &Self) -> bool {
+        self.is_in_place_of(other) && self.install_uid == other.install_uid
     }
 }
 
@@ -167,25 +214,39 @@ pub fn out_of_reach(
     }
 }
 
+/// Whether nothing of a set can run in its cluster: no member has ever had an
+/// identity.
+pub fn has_never_run(edge_routers: &[EdgeRouter]) -> bool {
+    edge_routers.iter().all(|er| {
+        let status = er.status.as_ref();
+        let enrolled = status.and_then(|status| find(&status.conditions, types::ENROLLED));
+        enrolled.is_none_or(|enrolled| enrolled.status == "False")
+    })
+}
+
 /// Why a set cannot be where objects of its names are those of another one.
 pub(super) fn taken(facts: &Facts) -> Option<Problem> {
-    let cluster = facts.object.spec.cluster()?;
     let uid = facts.object.metadata.uid.as_deref();
+    let cluster = facts.object.spec.cluster();
     let there = facts.stateful_sets.iter().map(|set| &set.metadata);
-    let mut there = there
+    let there = there
         .chain(facts.services.iter().map(|service| &service.metadata))
         .chain(facts.config_maps.iter().map(|map| &map.metadata));
+    // Here, what has no home is of a ZitiRouter that is going.
+    let has_home = |metadata: &&ObjectMeta| cluster.is_some() || Home::read(metadata).is_some();
+    let mut there = there.filter(has_home);
     if !there.any(|metadata| controller(metadata).is_some_and(|owner| Some(owner) != uid)) {
         return None;
     }
-    let set = render::set_name(facts.object);
+    let (set, home) = (render::set_name(facts.object), names::ANNOTATION_HOME);
+    let of_cluster = cluster.map_or_else(String::new, |name| format!(" of ZitiCluster {name}"));
     let message = format!(
-        "namespace {} of ZitiCluster {cluster} has a set {set} of another ZitiRouter, or of another installation (annotation {} of its \
-         StatefulSets and Services says whose): nothing of it is touched. Choose another name. If it was left behind, delete it \
-         there: kubectl delete statefulsets,services,configmaps,secrets -l {}={set}",
+        "namespace {}{of_cluster} has a set {set} of another ZitiRouter, or of another installation (annotation {home} of its \
+         StatefulSets and Services says whose): nothing of it is touched. Choose another name. If it was left behind, take it over by \
+         removing that annotation there (kubectl annotate statefulsets,services,configmaps,secrets -l {label}={set} {home}-), or delete \
+         it there (kubectl delete statefulsets,services,configmaps,secrets -l {label}={set})",
         render::namespace(facts.object),
-        names::ANNOTATION_HOME,
-        names::LABEL_SET
+        label = names::LABEL_SET
     );
     Some(Problem::new(reasons::NAME_TAKEN, message))
 }
@@ -224,4 +285,58 @@ pub(super) fn clear(facts: &Facts, steps: &mut Vec<Step>) -> bool {
         steps.push(Step::DeleteTokens);
     }
     left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home(install_uid: Option<&str>, uid: &str) -> Home {
+        Home {
+            install: "pier".into(),
+            install_uid: install_uid.map(str::to_owned),
+            namespace: "coast".into(),
+            name: "lamp".into(),
+            uid: uid.into(),
+        }
+    }
+
+    /// Whose an object that `from` left is, seen from `to`.
+    fn seen(from: &Home, to: &Home) -> Option<String> {
+        let mut metadata = ObjectMeta::default();
+        from.leave(&mut metadata, "edge");
+        assert_eq!(Home::read(&metadata).as_ref(), Some(from));
+        to.enter(&mut metadata, &to.as_owner());
+        controller(&metadata).map(str::to_owned)
+    }
+
+    #[test]
+    fn what_is_in_another_cluster_is_its_zitirouters_and_may_be_taken_back_by_its_successor() {
+        let first = home(Some("here"), "u1");
+        assert_eq!(seen(&first, &first).as_deref(), Some("u1"));
+        assert_eq!(seen(&first, &home(Some("here"), "u2")), None);
+        // The operator moved.
+        assert_eq!(
+            seen(&first, &home(Some("moved"), "u1")).as_deref(),
+            Some("u1")
+        );
+        assert_eq!(seen(&home(None, "u1"), &home(None, "u2")), None);
+    }
+
+    #[test]
+    fn two_hubs_that_were_given_the_same_id_keep_off_each_others_sets() {
+        let (east, west) = (home(Some("east"), "u1"), home(Some("west"), "u2"));
+        assert_eq!(seen(&east, &west).as_deref(), Some("u1"));
+        assert_eq!(seen(&home(None, "u1"), &west).as_deref(), Some("u1"));
+    }
+
+    #[test]
+    fn the_operator_of_a_cluster_keeps_off_what_its_hub_put_there() {
+        let mut metadata = ObjectMeta::default();
+        Home::enter_here(&mut metadata);
+        assert_eq!(controller(&metadata), None);
+        home(Some("hub"), "u1").leave(&mut metadata, "edge");
+        Home::enter_here(&mut metadata);
+        assert_eq!(controller(&metadata), Some("u1"));
+    }
 }

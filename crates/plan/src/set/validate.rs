@@ -50,10 +50,14 @@ pub(super) fn fault(facts: &Facts) -> Option<Problem> {
         ));
     }
     if spec.effective_topology() == Topology::PerNode && facts.nodes.is_none() {
-        return Some(Problem::new(
-            reasons::FORBIDDEN,
-            "topology PerNode needs to know the cluster's nodes, which this operator may not read: install its chart with rbac.nodes=true",
-        ));
+        let message = match spec.cluster() {
+            None => "topology PerNode needs to know the cluster's nodes, which this operator may not read: install its chart with rbac.nodes=true".to_owned(),
+            Some(cluster) => format!(
+                "topology PerNode needs to know the nodes of ZitiCluster {cluster}, which the credential may not read: apply there what \
+                 `ziti-operator cluster-credential --nodes` prints"
+            ),
+        };
+        return Some(Problem::new(reasons::FORBIDDEN, message));
     }
     let named = [
         ("spec.csr.sans.dns", spec.csr.sans.dns.as_slice()),

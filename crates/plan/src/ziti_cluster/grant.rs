@@ -1,7 +1,7 @@
 //! What somebody applies in the other cluster, so that the operator may work
 //! there: an account, its token, and a Role with [`RIGHTS`] and nothing else.
 
-use super::rights::{RIGHTS, Right};
+use super::rights::{NODES, RIGHTS, Right};
 use api::names;
 use serde_json::{Value, json};
 
@@ -39,6 +39,35 @@ pub fn objects(name: &str, namespace: &str) -> Vec<Value> {
             "kind": "RoleBinding",
             "metadata": metadata(),
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }),
+    ]
+}
+
+/// What has to be applied beside, where one router for each node is wanted there:
+/// nodes belong to no namespace.
+pub fn of_nodes(name: &str, namespace: &str) -> Vec<Value> {
+    let metadata = || {
+        json!({"name": format!("{name}-{namespace}-nodes"), "labels": {
+            names::LABEL_NAME: "ziti-operator-hub",
+        }})
+    };
+    vec![
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": metadata(),
+            "rules": [rule(&NODES)],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata(),
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": format!("{name}-{namespace}-nodes"),
+            },
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }),
     ]
