@@ -48,7 +48,9 @@ pub const ANNOTATION_CONFIRM_CLUSTER: &str = "openziti.io/confirm-cluster";
 pub const ANNOTATION_CONFIRM_ABANDON: &str = "openziti.io/confirm-abandon";
 
 /// Annotation on what was deployed to another cluster, in the place of an owner
-/// reference: `<install id>/<namespace>/<name>/<uid>` of the `ZitiRouter`.
+/// reference: `<install id>@<install uid>/<namespace>/<name>/<uid>` of the
+/// `ZitiRouter`. The install uid is that of [`TAG_INSTALL_UID`]; without one,
+/// there is no `@`.
 pub const ANNOTATION_HOME: &str = "openziti.io/home";
 
 /// Label on each `ZitiRouter` that `ziti-operator spread` made of one manifest: the
