@@ -17,7 +17,7 @@ use super::names::Series;
 use super::pipe::{Reader, pipe};
 use super::report::{Failure, Fetched, LONGEST_FETCHED, Reason, Report};
 use super::store::{Place, Store};
-use super::text;
+use super::{text, vacant};
 use crate::disk::{Disk, RealDisk};
 
 /// What is asked for.
@@ -74,6 +74,9 @@ impl Fetch {
             .map_err(|error| wrong(error, self.identity.display().to_string()))?;
         let recipient = self.recipient.parse::<Recipient>();
         let recipient = recipient.map_err(|error| wrong(error, "--recipient".to_owned()))?;
+        if let Some(data) = self.to.parent() {
+            vacant::check(data)?;
+        }
         let store = Store::open(&self.place)?;
         let snapshot = self.find(&store).await?;
         info!(snapshot, place = store.place(), "fetching the backup");

@@ -17,6 +17,7 @@
 //! | [`names`] | which files are backups of which network, and which of them are too many |
 //! | [`pipe`] | from what arrives to what reads |
 //! | [`report`] | how it ended |
+//! | [`vacant`] | whether a data directory holds no network |
 
 mod archive;
 pub mod cli;
@@ -27,6 +28,7 @@ mod pipe;
 pub mod report;
 mod save;
 mod store;
+mod vacant;
 
 use std::path::Path;
 

@@ -24,9 +24,10 @@ use ziti::backup::Identity;
 
 /// How long a sidecar has to answer: it looks at nothing for it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// What the sidecar of a controller answers that is in no cluster: the text of
+/// What the sidecar of a controller answers that has been in no cluster for a minute,
+/// in this life of its process: the text of
 /// `crates/agent/src/sidecar/controller/standing.rs`. A test holds the two together.
-const OUTSIDE: &str = "the controller waits to be added to its cluster";
+const OUTSIDE: &str = "the controller has been in no cluster for a minute";
 
 /// The objects; what sidecars say is asked for by [`ask`].
 pub(super) async fn read(
@@ -181,6 +182,6 @@ mod tests {
     #[test]
     fn the_sidecar_says_it_in_these_words() {
         let agent = include_str!("../../../agent/src/sidecar/controller/standing.rs");
-        assert!(agent.contains(&format!("Self::Outside => {OUTSIDE:?}")));
+        assert!(agent.contains(&format!("Self::Nowhere => {OUTSIDE:?}")));
     }
 }

@@ -37,8 +37,9 @@ use std::collections::BTreeSet;
 const FILE: &str = "ziti-agent.restore-from.db";
 /// How long after a failure the same is tried again.
 const AGAIN: SignedDuration = SignedDuration::from_mins(1);
-/// How long a member must have been there, and not ready, before it counts that it
-/// says to be in no cluster: a controller that starts lists nobody for a moment.
+/// How long a member must have been there, and not ready, before it is asked. That it
+/// has been in no cluster for so long is for its sidecar to say, which knows when its
+/// process began.
 const SURE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The key of a restore, as its Secret holds it.
