@@ -224,6 +224,41 @@ fn nothing_is_restored_on_a_volume_that_may_hold_a_database() {
     assert!(!steps.iter().any(goes_on), "{steps:?}");
 }
 
+#[test]
+fn no_job_is_started_while_one_of_before_may_still_write() {
+    let (object, settings) = (restored(), settings());
+    let mut begun = facts(&object, &settings);
+    begun.pods.clear();
+    begun.copies.key = Some(Key {
+        uid: "key".into(),
+        recipient: "age1…".into(),
+        empty: ["volume".to_owned()].into(),
+    });
+    let starts = |facts: &Facts| {
+        let steps = plan(facts).steps;
+        matches!(steps.as_slice(), [Step::Restore(Act::CreateJob(_))])
+    };
+    assert!(starts(&begun));
+
+    // `restoreFrom` was changed: the Job of before goes, and is there until its pod has gone.
+    let labels = json!({names::LABEL_COMPONENT: "restore"});
+    let old = json!({"metadata": {"name": "old", "uid": "old", "labels": labels,
+        "deletionTimestamp": now().to_string()}});
+    begun.copies.jobs = vec![serde_json::from_value(old).unwrap()];
+    assert_eq!(plan(&begun).steps, []);
+    // Somebody deleted it without its pod.
+    begun.copies.jobs.clear();
+    let pod = |phase: &str| {
+        let pod =
+            json!({"metadata": {"name": "old", "labels": labels}, "status": {"phase": phase}});
+        serde_json::from_value(pod).unwrap()
+    };
+    begun.copies.pods = vec![pod("Running")];
+    assert_eq!(plan(&begun).steps, []);
+    begun.copies.pods = vec![pod("Failed")];
+    assert!(starts(&begun));
+}
+
 fn job(condition: &Value) -> Job {
     serde_json::from_value(json!({
         "metadata": {"name": "job", "uid": "uid-of-job", "creationTimestamp": now().to_string()},

@@ -33,9 +33,10 @@ const OUTSIDE: &str = "the controller has been in no cluster for a minute";
 pub(super) async fn read(
     context: &Context,
     namespace: &str,
-    name: &str,
+    object: &ZitiController,
     by_label: &ListParams,
 ) -> Result<(Option<CronJob>, Vec<Job>, Vec<Pod>), Error> {
+    let name = object.name_any();
     let of_jobs = format!("{}={name}", names::LABEL_JOBS);
     let of_jobs = ListParams::default().labels(&of_jobs);
     // Jobs before their pods.
@@ -43,12 +44,13 @@ pub(super) async fn read(
         io::list::<CronJob>(context, namespace, by_label),
         io::list::<Job>(context, namespace, by_label),
     )?;
-    let pods = if jobs.is_empty() {
+    // A pod that fetches a backup may outlive a Job that somebody deleted.
+    let pods = if jobs.is_empty() && object.spec.restore_from.is_none() {
         Vec::new()
     } else {
         io::list::<Pod>(context, namespace, &of_jobs).await?
     };
-    let own = names::controller_backup(name);
+    let own = names::controller_backup(&name);
     let cron_job = cron_jobs.into_iter().find(|job| job.name_any() == own);
     Ok((cron_job, jobs, pods))
 }

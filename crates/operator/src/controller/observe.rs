@@ -66,7 +66,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
             web::read(context, object),
             network(context, &namespace, &name),
             users(context, &namespace, &name),
-            copies::read(context, &namespace, &name, &by_label),
+            copies::read(context, &namespace, object, &by_label),
         )?;
     let certificates = match &object.spec.pki.issuer_ref {
         Some(_) => io::list_kind(context, &namespace, &CERTIFICATE, &by_label).await?,

@@ -238,8 +238,10 @@ fn next(facts: &Facts, from: &RestoreFrom) -> Option<Step> {
         return Some(delete(old));
     }
     let Some(job) = current(facts, &wanted.name_any()) else {
-        // Two at a time would write one file.
-        let ready = facts.copies.missing.is_none() && !has_running_pod(facts);
+        // Two at a time would write one file: a Job that goes, goes after its pod.
+        let mut jobs = facts.copies.jobs.iter();
+        let alone = !jobs.any(|job| Work::Restore.is_of(job)) && !has_running_pod(facts);
+        let ready = facts.copies.missing.is_none() && alone;
         return ready.then(|| Step::Restore(Act::CreateJob(Box::new(wanted))));
     };
     if job.metadata.deletion_timestamp.is_some() {
