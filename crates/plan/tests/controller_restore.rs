@@ -13,7 +13,9 @@ use plan::controller::backup::Copies;
 use plan::controller::jobs::{Outcome, Report, outcome};
 use plan::controller::pki::Life;
 use plan::controller::restore::{Act, Key, is_lost, to_ask};
-use plan::controller::{Admin, Cluster, Facts, Peer, Root, RootFacts, Step, Users, plan};
+use plan::controller::{
+    Admin, Cluster, Facts, Peer, Root, RootFacts, Step, Users, plan, without_backups,
+};
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
 
@@ -257,6 +259,35 @@ fn no_job_is_started_while_one_of_before_may_still_write() {
     assert_eq!(plan(&begun).steps, []);
     begun.copies.pods = vec![pod("Failed")];
     assert!(starts(&begun));
+}
+
+#[test]
+fn backups_are_in_nobodys_way() {
+    let object = object(json!({"backup": {
+        "schedule": "@foo", "recipients": ["age1…"], "to": {"volume": {"claimName": "backups"}},
+    }}));
+    let settings = settings();
+    let facts = facts(&object, &settings);
+    let made = plan(&facts);
+    let is_backup = |step: &Step| matches!(step, Step::Backup(_));
+    let first = made.steps.iter().position(is_backup).unwrap();
+    assert!(first > 0, "{:?}", made.steps);
+    assert!(made.steps[first..].iter().all(is_backup));
+
+    // Kubernetes refuses them: that is all that is amiss.
+    let problem = Problem::new(reasons::REFUSED, "Kubernetes: it knows no @foo");
+    let told = without_backups(made.status.clone(), &problem, now()).conditions;
+    let backed_up = find(&told, types::BACKED_UP).unwrap();
+    assert_eq!(
+        (backed_up.status.as_str(), backed_up.reason.as_str()),
+        ("False", reasons::REFUSED)
+    );
+    let but = |type_: &str| find(&told, type_) == find(&made.status.conditions, type_);
+    assert!(
+        [types::READY, types::DEGRADED, types::PROGRESSING]
+            .into_iter()
+            .all(but)
+    );
 }
 
 fn job(condition: &Value) -> Job {
