@@ -107,11 +107,33 @@ impl Fetch {
             return Ok(wanted.clone());
         }
         let count = files.len();
-        let newest = self.series.newest_first(files).into_iter().next();
+        let of_any = self.series.newest_first(files.clone()).into_iter().next();
+        let newest = match self.series.candidates(files, self.root_key_id.as_deref()) {
+            Ok(files) => files.into_iter().next(),
+            Err(newest) if wanted.is_none() => {
+                let why = format!(
+                    "in {} are backups of {} networks of this name: name the right one as snapshot. The newest \
+                     of each: {}",
+                    store.place(),
+                    newest.len(),
+                    newest.join(", ")
+                );
+                return Err(Failure::new(Reason::OtherNetwork, why));
+            }
+            Err(newest) => newest.into_iter().next(),
+        };
         let Series { namespace, name } = &self.series;
         let place = store.place();
         let why = match (wanted, newest) {
             (None, Some(newest)) => return Ok(newest),
+            (None, None) if of_any.is_some() => {
+                let why = format!(
+                    "the backups of {name} in {place} are of other networks: their roots have other keys than \
+                     that of this network, and routers would not trust it. The newest of them: {}",
+                    of_any.unwrap_or_default()
+                );
+                return Err(Failure::new(Reason::OtherNetwork, why));
+            }
             (None, None) => format!(
                 "there is no backup of {name} in namespace {namespace} in {place}, which holds {count} other \
                  files: name one of them if it is of another name"

@@ -1,7 +1,7 @@
 //! Backups of a network and what is got back from them: `ziti-agent backup` and `ziti-agent restore`,
 //! each the one container of a Job. Called by the program alone.
 //!
-//! A backup is one file, `<namespace>.<name>.<time>.tar.age`: a tar, encrypted with age to public keys,
+//! A backup is one file, `<namespace>.<name>.<time>.<root>-<object>.tar.age`: a tar, encrypted with age to public keys,
 //! so that whoever makes it and whoever keeps it cannot read it. `age -d -i key FILE | tar t` shows what
 //! is in it. The agent has no Kubernetes credential: Secrets are what is mounted, and what a restore
 //! finds goes to the operator by the termination message, keys encrypted to a key of the operator's.
