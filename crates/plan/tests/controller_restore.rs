@@ -303,7 +303,9 @@ fn ended(message: &str) -> Pod {
         "metadata": {"name": "pod", "ownerReferences": [
             {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "uid-of-job"},
         ]},
-        "status": {"containerStatuses": [{"name": "backup", "image": "", "imageID": "", "ready": false,
+        "status": {"containerStatuses": [{"name": "a-mesh", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0, "state": {"terminated": {"exitCode": 0, "message": "drained"}}},
+            {"name": "backup", "image": "", "imageID": "", "ready": false,
             "restartCount": 0, "state": {"terminated": {
                 "exitCode": 1, "message": message, "finishedAt": now().to_string(),
             }}}]},

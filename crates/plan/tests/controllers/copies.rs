@@ -375,6 +375,7 @@ fn ended(job: &Job, message: String, at: Time) -> Pod {
         status: Some(PodStatus {
             phase: Some("Succeeded".to_owned()),
             container_statuses: Some(vec![ContainerStatus {
+                name: Work::Restore.word().to_owned(),
                 state: Some(ContainerState {
                     terminated: Some(ContainerStateTerminated {
                         message: Some(message),
