@@ -97,17 +97,19 @@ fn key(secret: &Secret) -> Option<Key> {
     })
 }
 
-/// What `restoreFrom` names and is not there, as long as it may be read.
+/// What `restoreFrom` names and is not there, as long as it may be read. `is_begun` says
+/// whether there is a key of a restore.
 pub(super) async fn missing(
     context: &Context,
     object: &ZitiController,
     root: &Root,
+    is_begun: bool,
 ) -> Result<Option<String>, Error> {
     let Some(from) = &object.spec.restore_from else {
         return Ok(None);
     };
-    if matches!(root, Root::Sound(root) if root.made) {
-        // A network whose databases are lost is rare, and its Job says it as well.
+    if matches!(root, Root::Sound(root) if root.made) && !is_begun {
+        // Nothing of it is read. Where its databases are lost, a restore is begun.
         return Ok(None);
     }
     let namespace = object.namespace().unwrap_or_default();

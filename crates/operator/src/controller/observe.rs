@@ -74,7 +74,13 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
     };
     let issuer_is_installed = certificates.is_some();
     let (cron_job, jobs, job_pods) = work;
-    let missing = copies::missing(context, object, &secrets::root(&secrets)).await?;
+    let missing = copies::missing(
+        context,
+        object,
+        &secrets::root(&secrets),
+        secrets.restore.is_some(),
+    )
+    .await?;
     let mut observed = Observed {
         stateful_set,
         pods,
