@@ -60,8 +60,9 @@ async fn a_network_is_backed_up_and_comes_back_from_a_volume_and_from_a_bucket()
     // There are backups of before, of others, and what somebody else keeps there.
     let backups = Files::new();
     let old = ["20300101T000000Z", "20200101T000000Z", "20190101T000000Z"];
-    let [later, older, oldest] = old.map(|time| format!("ns.net.{time}.tar.age"));
+    let [later, older, oldest] = old.map(|time| operator.named(time));
     let others = [
+        "ns.net.20190101T000000Z.tar.age",
         "ns.net2.20190101T000000Z.tar.age",
         "ns.net.notes",
         "x/ns.net.tar.age",
@@ -73,7 +74,10 @@ async fn a_network_is_backed_up_and_comes_back_from_a_volume_and_from_a_bucket()
     {
         backups.put(name, "old");
     }
-    backups.put(&format!("{oldest}#1"), "half");
+    let half = backups.put(&format!("{oldest}#1"), "half");
+    let half = std::fs::File::options().write(true).open(half).unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_hours(2);
+    half.set_modified(long_ago).unwrap();
     let volume = Target::volume(backups.0.path());
 
     // Before there is a network.
@@ -115,7 +119,7 @@ async fn a_network_is_backed_up_and_comes_back_from_a_volume_and_from_a_bucket()
     operator.present(&pair.unwrap());
     assert_eq!(
         backups.names(".").len(),
-        6,
+        7,
         "nothing was written or deleted"
     );
 
@@ -127,6 +131,7 @@ async fn a_network_is_backed_up_and_comes_back_from_a_volume_and_from_a_bucket()
     let mut expected = vec![
         snapshot,
         &later,
+        "ns.net.20190101T000000Z.tar.age",
         "ns.net2.20190101T000000Z.tar.age",
         "ns.net.notes",
         "x",
@@ -166,9 +171,16 @@ async fn a_network_is_backed_up_and_comes_back_from_a_volume_and_from_a_bucket()
     operator.fails(&volume, &["--snapshot", "nothing"], "NoBackup", snapshot);
     operator.fails(
         &volume,
-        &["--root-key-id", "0102"],
+        &["--root-key-id", "0102", "--snapshot", snapshot],
         "OtherNetwork",
         "its root has the key",
+    );
+    std::fs::remove_file(backups.path("ns.net.20190101T000000Z.tar.age")).unwrap();
+    operator.fails(
+        &volume,
+        &["--root-key-id", "0102"],
+        "OtherNetwork",
+        "are of other networks",
     );
     let empty = tempfile::tempdir().unwrap();
     operator.fails(

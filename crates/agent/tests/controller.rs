@@ -192,11 +192,19 @@ async fn a_backup_is_restored_once_and_stays_as_it_is() {
     let twice = create(&new, &session, "later").await;
     assert!(twice.is_err(), "what came after the restore is gone");
 
-    // Another order is carried out while it runs.
+    // Another order would take the database that is there.
     bootstrap.write("restore-id", "second");
-    comes_back(&mut new, &sidecar).await;
+    sidecar.says(STUCK).await;
+    let said = sidecar.log();
+    assert!(
+        said.contains("the order second is not carried out"),
+        "{said}"
+    );
+    bootstrap.write("restore-id", "first");
+    sidecar.says(READY).await;
     let session = logged_in(&new).await;
-    create(&new, &session, "later").await.unwrap();
+    let still = create(&new, &session, "later").await;
+    assert!(still.is_err(), "the database is another one");
 }
 
 #[test]

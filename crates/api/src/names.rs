@@ -202,13 +202,54 @@ pub fn controller_operator_secret(controller: &str) -> String {
 }
 
 /// Name of the CronJob that makes backups, and of the Secret with its client
-/// certificate.
+/// certificate. A CronJob's name has at most 52 characters.
 pub fn controller_backup(controller: &str) -> String {
-    format!("{controller}-controller-backup")
+    fitting(controller, "-controller-backup", 52)
 }
 
 /// Name of the Secret with the key of a restore, and the beginning of the names
-/// of its Jobs.
+/// of its Jobs. A Job's name is a label of its pods, and so has at most 63 characters;
+/// nine of them tell these Jobs apart.
 pub fn controller_restore(controller: &str) -> String {
-    format!("{controller}-controller-restore")
+    fitting(controller, "-controller-restore", 63 - 9)
+}
+
+/// A name with an ending, of at most so many characters. A longer one is cut, and told
+/// from others by a hash.
+fn fitting(name: &str, ending: &str, most: usize) -> String {
+    if name.len() + ending.len() <= most {
+        return format!("{name}{ending}");
+    }
+    // FNV-1a: stable, whatever the compiler.
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    let keep = most.saturating_sub(ending.len() + 9);
+    let head = name.get(..keep).unwrap_or(name).trim_end_matches('-');
+    format!("{head}-{hash:08x}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_name_fits_and_shorter_ones_are_as_they_were() {
+        let name = |length: usize| format!("{}b", "a".repeat(length - 1));
+        assert_eq!(
+            controller_backup(&name(34)),
+            format!("{}-controller-backup", name(34))
+        );
+        assert_eq!(
+            controller_restore(&name(35)),
+            format!("{}-controller-restore", name(35))
+        );
+        for length in 1..=40 {
+            let (one, other) = (name(length), "a".repeat(length));
+            assert!(controller_backup(&one).len() <= 52, "{length}");
+            assert!(controller_restore(&one).len() + "-01234567".len() <= 63);
+            assert_ne!(controller_backup(&one), controller_backup(&other));
+            assert_ne!(controller_restore(&one), controller_restore(&other));
+        }
+    }
 }

@@ -228,12 +228,14 @@ where
     }
 }
 
-/// The same for a Job, or what makes Jobs: by default their pods would stay.
+/// The same for a Job, or what makes Jobs: by default their pods would stay. `params` say whether it
+/// goes before them or after.
 pub(crate) async fn delete_with_pods<K>(
     client: &Client,
     namespace: &str,
     name: &str,
     uid: &str,
+    params: DeleteParams,
 ) -> Result<(), Error>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -242,7 +244,7 @@ where
         + Debug,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let params = DeleteParams::background().preconditions(Preconditions {
+    let params = params.preconditions(Preconditions {
         uid: Some(uid.to_owned()),
         resource_version: None,
     });

@@ -13,7 +13,9 @@ use plan::controller::backup::Copies;
 use plan::controller::jobs::{Outcome, Report, outcome};
 use plan::controller::pki::Life;
 use plan::controller::restore::{Act, Key, is_lost, to_ask};
-use plan::controller::{Admin, Cluster, Facts, Peer, Root, RootFacts, Step, Users, plan};
+use plan::controller::{
+    Admin, Cluster, Facts, Peer, Root, RootFacts, Step, Users, plan, without_backups,
+};
 use plan::edge_router::Problem;
 use serde_json::{Value, json};
 
@@ -241,6 +243,70 @@ fn nothing_is_restored_on_a_volume_that_may_hold_a_database() {
     assert!(!steps.iter().any(goes_on), "{steps:?}");
 }
 
+#[test]
+fn no_job_is_started_while_one_of_before_may_still_write() {
+    let (object, settings) = (restored(), settings());
+    let mut begun = facts(&object, &settings);
+    begun.pods.clear();
+    begun.copies.key = Some(Key {
+        uid: "key".into(),
+        recipient: "age1…".into(),
+        empty: ["volume".to_owned()].into(),
+    });
+    let starts = |facts: &Facts| {
+        let steps = plan(facts).steps;
+        matches!(steps.as_slice(), [Step::Restore(Act::CreateJob(_))])
+    };
+    assert!(starts(&begun));
+
+    // `restoreFrom` was changed: the Job of before goes, and is there until its pod has gone.
+    let labels = json!({names::LABEL_COMPONENT: "restore"});
+    let old = json!({"metadata": {"name": "old", "uid": "old", "labels": labels,
+        "deletionTimestamp": now().to_string()}});
+    begun.copies.jobs = vec![serde_json::from_value(old).unwrap()];
+    assert_eq!(plan(&begun).steps, []);
+    // Somebody deleted it without its pod.
+    begun.copies.jobs.clear();
+    let pod = |phase: &str| {
+        let pod =
+            json!({"metadata": {"name": "old", "labels": labels}, "status": {"phase": phase}});
+        serde_json::from_value(pod).unwrap()
+    };
+    begun.copies.pods = vec![pod("Running")];
+    assert_eq!(plan(&begun).steps, []);
+    begun.copies.pods = vec![pod("Failed")];
+    assert!(starts(&begun));
+}
+
+#[test]
+fn backups_are_in_nobodys_way() {
+    let object = object(json!({"backup": {
+        "schedule": "@foo", "recipients": ["age1…"], "to": {"volume": {"claimName": "backups"}},
+    }}));
+    let settings = settings();
+    let facts = facts(&object, &settings);
+    let made = plan(&facts);
+    let is_backup = |step: &Step| matches!(step, Step::Backup(_));
+    let first = made.steps.iter().position(is_backup).unwrap();
+    assert!(first > 0, "{:?}", made.steps);
+    assert!(made.steps[first..].iter().all(is_backup));
+
+    // Kubernetes refuses them: that is all that is amiss.
+    let problem = Problem::new(reasons::REFUSED, "Kubernetes: it knows no @foo");
+    let told = without_backups(made.status.clone(), &problem, now()).conditions;
+    let backed_up = find(&told, types::BACKED_UP).unwrap();
+    assert_eq!(
+        (backed_up.status.as_str(), backed_up.reason.as_str()),
+        ("False", reasons::REFUSED)
+    );
+    let but = |type_: &str| find(&told, type_) == find(&made.status.conditions, type_);
+    assert!(
+        [types::READY, types::DEGRADED, types::PROGRESSING]
+            .into_iter()
+            .all(but)
+    );
+}
+
 fn job(condition: &Value) -> Job {
     serde_json::from_value(json!({
         "metadata": {"name": "job", "uid": "uid-of-job", "creationTimestamp": now().to_string()},
@@ -254,7 +320,9 @@ fn ended(message: &str) -> Pod {
         "metadata": {"name": "pod", "ownerReferences": [
             {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "uid-of-job"},
         ]},
-        "status": {"containerStatuses": [{"name": "backup", "image": "", "imageID": "", "ready": false,
+        "status": {"containerStatuses": [{"name": "a-mesh", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0, "state": {"terminated": {"exitCode": 0, "message": "drained"}}},
+            {"name": "backup", "image": "", "imageID": "", "ready": false,
             "restartCount": 0, "state": {"terminated": {
                 "exitCode": 1, "message": message, "finishedAt": now().to_string(),
             }}}]},

@@ -61,6 +61,9 @@ pub struct BackupArgs {
     /// Where it goes, and how it ended.
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The uid of the ZitiController, which tells its backups from those of others of its name.
+    #[arg(long, value_name = "UID")]
+    pub(super) uid: String,
     /// The trust domain of the network.
     #[arg(long, value_name = "DOMAIN")]
     pub(super) trust_domain: String,
@@ -161,6 +164,7 @@ impl From<&BackupArgs> for Save {
     fn from(args: &BackupArgs) -> Self {
         Self {
             series: (&args.series).into(),
+            uid: args.uid.clone(),
             place: args.place.place(),
             members: Members {
                 hosts: args.members.clone(),

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing::info;
 use ziti::SecretString;
@@ -17,7 +18,7 @@ use super::names::Series;
 use super::pipe::{Reader, pipe};
 use super::report::{Failure, Fetched, LONGEST_FETCHED, Reason, Report};
 use super::store::{Place, Store};
-use super::text;
+use super::{text, vacant};
 use crate::disk::{Disk, RealDisk};
 
 /// What is asked for.
@@ -74,6 +75,9 @@ impl Fetch {
             .map_err(|error| wrong(error, self.identity.display().to_string()))?;
         let recipient = self.recipient.parse::<Recipient>();
         let recipient = recipient.map_err(|error| wrong(error, "--recipient".to_owned()))?;
+        if let Some(data) = self.to.parent() {
+            vacant::check(data)?;
+        }
         let store = Store::open(&self.place)?;
         let snapshot = self.find(&store).await?;
         info!(snapshot, place = store.place(), "fetching the backup");
@@ -103,11 +107,33 @@ impl Fetch {
             return Ok(wanted.clone());
         }
         let count = files.len();
-        let newest = self.series.newest_first(files).into_iter().next();
+        let of_any = self.series.newest_first(files.clone()).into_iter().next();
+        let newest = match self.series.candidates(files, self.root_key_id.as_deref()) {
+            Ok(files) => files.into_iter().next(),
+            Err(newest) if wanted.is_none() => {
+                let why = format!(
+                    "in {} are backups of {} networks of this name: name the right one as snapshot. The newest \
+                     of each: {}",
+                    store.place(),
+                    newest.len(),
+                    newest.join(", ")
+                );
+                return Err(Failure::new(Reason::OtherNetwork, why));
+            }
+            Err(newest) => newest.into_iter().next(),
+        };
         let Series { namespace, name } = &self.series;
         let place = store.place();
         let why = match (wanted, newest) {
             (None, Some(newest)) => return Ok(newest),
+            (None, None) if of_any.is_some() => {
+                let why = format!(
+                    "the backups of {name} in {place} are of other networks: their roots have other keys than \
+                     that of this network, and routers would not trust it. The newest of them: {}",
+                    of_any.unwrap_or_default()
+                );
+                return Err(Failure::new(Reason::OtherNetwork, why));
+            }
             (None, None) => format!(
                 "there is no backup of {name} in namespace {namespace} in {place}, which holds {count} other \
                  files: name one of them if it is of another name"
@@ -134,14 +160,16 @@ impl Fetch {
         let pieces = store.get(snapshot).await?;
         let (inlet, reader) = pipe();
         let to = self.to.clone();
+        let unfinished = aside(&to);
         let wanted = Wanted {
             series: self.snapshot.is_none().then(|| self.series.clone()),
             root_key_id: self.root_key_id.clone(),
         };
         let unpacking = tokio::task::spawn_blocking(move || {
-            let unpacked = unpacked(reader, &identity, &wanted, &to);
+            sweep(&to);
+            let unpacked = unpacked(reader, &identity, &wanted, &unfinished, &to);
             if unpacked.is_err() {
-                let _ = std::fs::remove_file(aside(&to));
+                let _ = std::fs::remove_file(&unfinished);
             }
             unpacked
         });
@@ -160,15 +188,37 @@ fn named(snapshot: &str, failure: &Failure) -> Failure {
     Failure::new(failure.reason, format!("{snapshot}: {failure}"))
 }
 
-/// The database before it is known to be right.
+/// How the name of a database ends before it is known to be right.
+const UNFINISHED: &str = ".unfinished";
+
+/// The database before it is known to be right: a name of this run alone, so that no other one that is
+/// still on its way writes into it.
 fn aside(to: &Path) -> PathBuf {
-    to.with_extension("unfinished")
+    to.with_extension(format!(
+        "{:x}{UNFINISHED}",
+        Timestamp::now().as_nanosecond()
+    ))
+}
+
+/// Deletes what other runs left. One that still runs fails then, and says so.
+fn sweep(to: &Path) {
+    let (Some(directory), Some(stem)) = (to.parent(), to.file_stem()) else {
+        return;
+    };
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if name.starts_with(stem.as_encoded_bytes()) && name.ends_with(UNFINISHED.as_bytes()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn unpacked(
     from: Reader,
     identity: &Identity,
     wanted: &Wanted,
+    unfinished: &Path,
     to: &Path,
 ) -> Result<(Manifest, Files), Failure> {
     let opened = decrypt(from, identity).map_err(|error| {
@@ -178,14 +228,13 @@ fn unpacked(
         };
         Failure::new(reason, error.to_string())
     })?;
-    let unfinished = aside(to);
-    let mut database = File::create(&unfinished).map_err(|error| unwritten(&error))?;
+    let mut database = File::create_new(unfinished).map_err(|error| unwritten(&error))?;
     let unpacked = unpack(opened, &mut database, |manifest, files| {
         wanted.check(manifest, files)
     })?;
     let kept = database
         .sync_all()
-        .and_then(|()| RealDisk.rename(&unfinished, to));
+        .and_then(|()| RealDisk.rename(unfinished, to));
     kept.map_err(|error| unwritten(&error))?;
     Ok(unpacked)
 }
@@ -267,4 +316,25 @@ fn keys(files: &Files) -> Result<Keys, Failure> {
             password: SecretString::from(text("admin/password")?),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_run_writes_into_the_file_of_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("ziti-agent.restore-from.db");
+        let (first, second) = (aside(&to), aside(&to));
+        assert_ne!(first, second);
+        std::fs::write(&first, "half").unwrap();
+        std::fs::write(&to, "whole").unwrap();
+        std::fs::write(dir.path().join("raft.db"), "").unwrap();
+        sweep(&to);
+        // Whoever still writes it gives its half to nobody.
+        assert!(RealDisk.rename(&first, &to).is_err());
+        assert_eq!(std::fs::read_to_string(&to).unwrap(), "whole");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
 }

@@ -67,6 +67,8 @@ enum Answer {
     Given(Snapshot),
     /// It answered; ask again after this, or after the usual pause.
     Later(Option<Duration>, String),
+    /// It answered that its volume has no room for a snapshot.
+    Full(String),
     /// It did not.
     Away(String),
 }
@@ -121,8 +123,14 @@ impl Asked<'_> {
             for host in self.hosts {
                 match self.ask(host).await {
                     Answer::Given(snapshot) => return Ok(snapshot),
+                    Answer::Full(why) => {
+                        reason = Reason::NoSpace;
+                        said.push(format!("{host}: {why}"));
+                    }
                     Answer::Later(after, why) => {
-                        reason = Reason::NotReady;
+                        if reason != Reason::NoSpace {
+                            reason = Reason::NotReady;
+                        }
                         let after = after.unwrap_or(PAUSE);
                         pause = Some(pause.map_or(after, |pause| pause.min(after)));
                         said.push(format!("{host}: {why}"));
@@ -163,6 +171,9 @@ impl Asked<'_> {
         let after = after.and_then(|text| text.parse().ok());
         let why = response.text().await.unwrap_or_default();
         let why: String = why.trim().chars().take(SHOWN).collect();
+        if status == StatusCode::INSUFFICIENT_STORAGE {
+            return Answer::Full(why);
+        }
         Answer::Later(after.map(Duration::from_secs), format!("{status}: {why}"))
     }
 }

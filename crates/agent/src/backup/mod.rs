@@ -1,7 +1,7 @@
 //! Backups of a network and what is got back from them: `ziti-agent backup` and `ziti-agent restore`,
 //! each the one container of a Job. Called by the program alone.
 //!
-//! A backup is one file, `<namespace>.<name>.<time>.tar.age`: a tar, encrypted with age to public keys,
+//! A backup is one file, `<namespace>.<name>.<time>.<root>-<object>.tar.age`: a tar, encrypted with age to public keys,
 //! so that whoever makes it and whoever keeps it cannot read it. `age -d -i key FILE | tar t` shows what
 //! is in it. The agent has no Kubernetes credential: Secrets are what is mounted, and what a restore
 //! finds goes to the operator by the termination message, keys encrypted to a key of the operator's.
@@ -17,6 +17,7 @@
 //! | [`names`] | which files are backups of which network, and which of them are too many |
 //! | [`pipe`] | from what arrives to what reads |
 //! | [`report`] | how it ended |
+//! | [`vacant`] | whether a data directory holds no network |
 
 mod archive;
 pub mod cli;
@@ -27,6 +28,7 @@ mod pipe;
 pub mod report;
 mod save;
 mod store;
+mod vacant;
 
 use std::path::Path;
 

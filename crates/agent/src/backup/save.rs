@@ -10,10 +10,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing::{info, warn};
 use ziti::backup::{Recipient, encrypt};
+use ziti::pki::CertificateFacts;
 
 use super::archive::{FORMAT, Files, Manifest, PackError, pack};
 use super::members::{Members, Snapshot, chain};
-use super::names::Series;
+use super::names::{Origin, Series};
 use super::pipe::pipe;
 use super::report::{Failure, Reason, Report, Saved};
 use super::store::{Place, Store};
@@ -26,6 +27,8 @@ const SPOOL: &str = "backup.tar.age";
 pub struct Save {
     /// Whose backup.
     pub series: Series,
+    /// The uid of the ZitiController.
+    pub uid: String,
     /// Where it goes.
     pub place: Place,
     /// Who has the database.
@@ -56,14 +59,14 @@ impl Save {
     async fn run(&self) -> Result<Saved, Failure> {
         let recipients = self.recipients()?;
         let files = self.files()?;
+        let origin = self.origin(&files)?;
         let store = Store::open(&self.place)?;
-        // There is one run at a time.
         Store::sweep(&self.place, |file| self.series.has(file));
         // Before anybody is asked for a database: there is one a minute.
         let before = store.list().await?;
         let spool = self.scratch.join(SPOOL);
         let manifest = self.pack(&recipients, &files, &spool).await?;
-        let snapshot = self.series.file(manifest.taken_at);
+        let snapshot = self.series.file(manifest.taken_at, &origin);
         info!(snapshot, place = store.place(), "storing the backup");
         let bytes = store.put(&snapshot, &spool).await?;
         let packed = std::fs::metadata(&spool).map_err(|error| self.unwritten(&error))?;
@@ -75,7 +78,7 @@ impl Save {
             );
             return Err(Failure::new(Reason::Damaged, why));
         }
-        let (kept, message) = self.prune(&store, &snapshot, before).await;
+        let (kept, message) = self.prune(&store, &snapshot, &origin, before).await;
         Ok(Saved {
             snapshot,
             bytes,
@@ -121,6 +124,20 @@ impl Save {
             }
         }
         Ok(files)
+    }
+
+    /// By which the backups of this network are told from those of others of its name.
+    fn origin(&self, files: &Files) -> Result<Origin, Failure> {
+        let root = files
+            .get("root/ca.crt")
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let root = CertificateFacts::from_pem(&String::from_utf8_lossy(root));
+        let key_id = root.ok().and_then(|facts| facts.key_id).ok_or_else(|| {
+            let why = "ca.crt in the Secret of the root is no certificate with a key identifier";
+            Failure::new(Reason::Misconfigured, why)
+        })?;
+        Ok(Origin::new(&key_id, &self.uid))
     }
 
     /// Asks for the database until one has come whole, and packs it.
@@ -175,11 +192,12 @@ impl Save {
         &self,
         store: &Store,
         new: &str,
+        origin: &Origin,
         mut files: Vec<String>,
     ) -> (usize, Option<String>) {
         files.retain(|file| file != new);
         files.push(new.to_owned());
-        let files = self.series.newest_first(files);
+        let files = self.series.own(files, origin);
         let mut kept = files.len().min(self.keep.max(1));
         let mut problem = None;
         // The new one, even where an older one is of a later time.

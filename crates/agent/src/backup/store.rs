@@ -28,6 +28,8 @@ use super::report::{Failure, Reason};
 const PART: usize = 8 * 1024 * 1024;
 /// How many parts are on their way at once; each is in memory.
 const PARTS: usize = 2;
+/// How long a run may take: the Job's deadline.
+const LONGEST_RUN: Duration = Duration::from_hours(1);
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// How long nothing may come.
 const SILENT_WITHIN: Duration = Duration::from_mins(1);
@@ -72,7 +74,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Deletes what a run that was killed left of files that are `ours`. A file that is being written is
+    /// Deletes what a run that was killed left of files that are `ours`, an hour after it was written to:
+    /// who makes one by hand may run beside the schedule, and no run is longer. A file that is being written is
     /// called `<name>#<number>` on a volume, and is no file of the list. (What is left of an upload is for
     /// the bucket's own rules to delete: whoever may write a backup may not always list uploads.)
     pub(super) fn sweep(place: &Place, ours: impl Fn(&str) -> bool) {
@@ -82,7 +85,10 @@ impl Store {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let of = name.to_str().and_then(|name| name.rsplit_once('#'));
-            if of.is_some_and(|(of, _)| ours(of)) {
+            let modified = entry.metadata().and_then(|file| file.modified());
+            let age = modified.ok().and_then(|at| at.elapsed().ok());
+            let old = age.is_some_and(|age| age >= LONGEST_RUN);
+            if old && of.is_some_and(|(of, _)| ours(of)) {
                 let path = entry.path();
                 match std::fs::remove_file(&path) {
                     Ok(()) => info!(path = %path.display(), "deleted what a run before left"),
@@ -335,4 +341,27 @@ fn reason_of(error: &(dyn Error + 'static)) -> Reason {
         next = wrapped.or_else(|| current.source());
     }
     Reason::Unreachable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_run_is_writing_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let hours = |hours: u64| {
+            let path = dir.path().join(format!("ours#{hours}"));
+            let file = std::fs::File::create(path).unwrap();
+            let before = std::time::SystemTime::now() - Duration::from_hours(hours);
+            file.set_modified(before).unwrap();
+        };
+        hours(0);
+        hours(2);
+        let place = Place::Volume(dir.path().to_path_buf());
+        Store::sweep(&place, |file| file == "ours");
+        let left = std::fs::read_dir(dir.path()).unwrap();
+        let left: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, ["ours#0"]);
+    }
 }

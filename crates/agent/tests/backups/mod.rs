@@ -13,13 +13,15 @@ use testbed::s3::{S3Options, S3Server};
 use testbed::ziti::{LocalCluster, LocalMember};
 use ziti::authority::{Authority, Validity};
 use ziti::backup::Identity;
-use ziti::pki::Key;
+use ziti::pki::{CertificateFacts, Key};
 use ziti::{ExposeSecret, Timestamp};
 
 use crate::beside::PASSWORD;
 
 /// The termination message.
 const LOG: &str = "termination-log";
+/// Of the ZitiController.
+const UID: &str = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 pub(crate) const DOMAIN: &str = "cluster.test.ziti";
 
 /// A directory of files that somebody mounted, or a network writes.
@@ -103,6 +105,16 @@ impl Operator {
         operator
     }
 
+    /// The name of a backup of this network that was taken then.
+    pub(crate) fn named(&self, time: &str) -> String {
+        let root = CertificateFacts::from_pem(self.authority.cert_pem()).unwrap();
+        let (root, uid) = (root.key_id.unwrap(), &UID[..8]);
+        format!(
+            "ns.net.{time}.{}-{uid}.tar.age",
+            &root[..8].to_ascii_lowercase()
+        )
+    }
+
     /// The client certificate of the next backups.
     pub(crate) fn present(&self, (certificate, key): &(String, Key)) {
         self.files.put("client/tls.crt", certificate);
@@ -165,6 +177,7 @@ impl Operator {
         let recipients = [Identity::generate().recipient(), self.identity.recipient()];
         let recipients = recipients.map(|one| one.to_string()).join(",");
         args.extend(["--recipients".into(), recipients.into()]);
+        args.extend(["--uid", UID].map(OsString::from));
         args.extend(["--keep", "2", "--trust-domain", DOMAIN].map(OsString::from));
         args.extend(["--within", place.within, "--members", host].map(OsString::from));
         args.extend(place.args.clone());

@@ -147,7 +147,7 @@ pub enum BucketTrust {
 pub struct RestoreFrom {
     /// Where it is.
     pub from: BackupStore,
-    /// Its name, such as `edge.ziti.20260101T030000Z.tar.age`. Default: the newest
+    /// Its name, such as `edge.ziti.20260101T030000Z.1f3a90c2-7c9e6679.tar.age`. Default: the newest
     /// of a ZitiController of this name in a namespace of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(

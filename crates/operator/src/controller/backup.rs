@@ -11,6 +11,7 @@ use api::{ZitiController, names};
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use plan::controller::backup::Act;
 use plan::controller::pki::Life;
 use tracing::info;
@@ -39,7 +40,14 @@ pub(super) async fn apply(
             Ok(())
         }
         Act::Delete { uid } => {
-            io::delete_with_pods::<CronJob>(&context.client, &namespace, &name, uid).await
+            io::delete_with_pods::<CronJob>(
+                &context.client,
+                &namespace,
+                &name,
+                uid,
+                DeleteParams::background(),
+            )
+            .await
         }
         Act::DeleteCertificate => {
             let known = observed.secrets.backup.as_ref();

@@ -24,17 +24,19 @@ use ziti::backup::Identity;
 
 /// How long a sidecar has to answer: it looks at nothing for it.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// What the sidecar of a controller answers that is in no cluster: the text of
+/// What the sidecar of a controller answers that has been in no cluster for a minute,
+/// in this life of its process: the text of
 /// `crates/agent/src/sidecar/controller/standing.rs`. A test holds the two together.
-const OUTSIDE: &str = "the controller waits to be added to its cluster";
+const OUTSIDE: &str = "the controller has been in no cluster for a minute";
 
 /// The objects; what sidecars say is asked for by [`ask`].
 pub(super) async fn read(
     context: &Context,
     namespace: &str,
-    name: &str,
+    object: &ZitiController,
     by_label: &ListParams,
 ) -> Result<(Option<CronJob>, Vec<Job>, Vec<Pod>), Error> {
+    let name = object.name_any();
     let of_jobs = format!("{}={name}", names::LABEL_JOBS);
     let of_jobs = ListParams::default().labels(&of_jobs);
     // Jobs before their pods.
@@ -42,12 +44,13 @@ pub(super) async fn read(
         io::list::<CronJob>(&context.client, namespace, by_label),
         io::list::<Job>(&context.client, namespace, by_label),
     )?;
-    let pods = if jobs.is_empty() {
+    // A pod that fetches a backup may outlive a Job that somebody deleted.
+    let pods = if jobs.is_empty() && object.spec.restore_from.is_none() {
         Vec::new()
     } else {
         io::list::<Pod>(&context.client, namespace, &of_jobs).await?
     };
-    let own = names::controller_backup(name);
+    let own = names::controller_backup(&name);
     let cron_job = cron_jobs.into_iter().find(|job| job.name_any() == own);
     Ok((cron_job, jobs, pods))
 }
@@ -94,17 +97,19 @@ fn key(secret: &Secret) -> Option<Key> {
     })
 }
 
-/// What `restoreFrom` names and is not there, as long as it may be read.
+/// What `restoreFrom` names and is not there, as long as it may be read. `is_begun` says
+/// whether there is a key of a restore.
 pub(super) async fn missing(
     context: &Context,
     object: &ZitiController,
     root: &Root,
+    is_begun: bool,
 ) -> Result<Option<String>, Error> {
     let Some(from) = &object.spec.restore_from else {
         return Ok(None);
     };
-    if matches!(root, Root::Sound(root) if root.made) {
-        // A network whose databases are lost is rare, and its Job says it as well.
+    if matches!(root, Root::Sound(root) if root.made) && !is_begun {
+        // Nothing of it is read. Where its databases are lost, a restore is begun.
         return Ok(None);
     }
     let namespace = object.namespace().unwrap_or_default();
@@ -185,7 +190,7 @@ mod tests {
     #[test]
     fn the_sidecar_says_it_in_these_words() {
         let agent = include_str!("../../../agent/src/sidecar/controller/standing.rs");
-        assert!(agent.contains(&format!("Self::Outside => {OUTSIDE:?}")));
+        assert!(agent.contains(&format!("Self::Nowhere => {OUTSIDE:?}")));
     }
 
     /// Plays in a process of its own: where authorities are is said by the environment.

@@ -29,7 +29,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
-use plan::controller::{Step, after_failure};
+use plan::controller::{Step, after_failure, without_backups};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,9 +56,15 @@ pub(crate) async fn reconcile(
     let facts = observed.facts(&object, &context.settings, Timestamp::now());
     let plan = plan::controller::plan(&facts);
 
-    // Apply: writes, in the plan's order, up to the first that fails.
+    // Apply: writes, in the plan's order, up to the first that fails. Backups come last,
+    // and what they lack is no failure of the network.
+    let mut no_backups = None;
     for step in &plan.steps {
         if let Err(error) = apply::apply(&context, &api, &object, &observed, step).await {
+            if matches!(step, Step::Backup(_)) && !error.is_namespace_ending() {
+                no_backups = Some(error.problem());
+                break;
+            }
             let released = matches!(step, Step::AddFinalizer | Step::ReleaseFinalizer);
             if !error.is_conflict() && !error.is_namespace_ending() && !released {
                 let generation = object.metadata.generation;
@@ -72,7 +78,11 @@ pub(crate) async fn reconcile(
             return Ok(Action::await_change());
         }
     }
-    write_status(&context, &api, &object, &plan.status).await?;
+    let status = match &no_backups {
+        Some(problem) => without_backups(plan.status, problem, Timestamp::now()),
+        None => plan.status,
+    };
+    write_status(&context, &api, &object, &status).await?;
     context.backoff.reset(&backoff_key(&object));
     if plan.steps.contains(&Step::AddFinalizer) {
         return Ok(Action::requeue(Duration::from_millis(100)));

@@ -66,7 +66,7 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
             web::read(context, object),
             network(context, &namespace, &name),
             users(context, &namespace, &name),
-            copies::read(context, &namespace, &name, &by_label),
+            copies::read(context, &namespace, object, &by_label),
         )?;
     let certificates = match &object.spec.pki.issuer_ref {
         Some(_) => io::list_kind(&context.client, &namespace, &CERTIFICATE, &by_label).await?,
@@ -74,7 +74,13 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
     };
     let issuer_is_installed = certificates.is_some();
     let (cron_job, jobs, job_pods) = work;
-    let missing = copies::missing(context, object, &secrets::root(&secrets)).await?;
+    let missing = copies::missing(
+        context,
+        object,
+        &secrets::root(&secrets),
+        secrets.restore.is_some(),
+    )
+    .await?;
     let mut observed = Observed {
         stateful_set,
         pods,

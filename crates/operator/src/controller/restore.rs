@@ -12,7 +12,7 @@ use api::{ZitiController, names, reasons};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::ResourceExt;
-use kube::api::Api;
+use kube::api::{Api, DeleteParams};
 use plan::controller::config::files;
 use plan::controller::render::metadata;
 use plan::controller::restore::Act;
@@ -47,7 +47,9 @@ pub(super) async fn apply(
             Ok(())
         }
         Act::DeleteJob { name, uid } => {
-            io::delete_with_pods::<Job>(&context.client, &namespace, name, uid).await
+            // As long as it is there, its pod may still write onto the volume.
+            let after = DeleteParams::foreground();
+            io::delete_with_pods::<Job>(&context.client, &namespace, name, uid, after).await
         }
         Act::Take { keys, snapshot, id } => {
             take(context, object, observed, keys, snapshot, id).await?;

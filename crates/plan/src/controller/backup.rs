@@ -187,6 +187,7 @@ fn given<'a>(object: &ZitiController, backup: &'a Backup) -> Given<'a> {
     let words = [
         ("--namespace", namespace.to_owned()),
         ("--name", name.to_owned()),
+        ("--uid", object.metadata.uid.clone().unwrap_or_default()),
         ("--trust-domain", object.trust_domain()),
         ("--members", members.collect::<Vec<_>>().join(",")),
         ("--certificate", format!("{client}/tls.crt")),

@@ -48,6 +48,16 @@ fn steps(facts: &Facts, members: &[Member]) -> Vec<Step> {
     if let Some(fetch) = restore::steps(facts) {
         return fetch;
     }
+    let mut steps = of_the_network(facts, members);
+    // Last, and in nobody's way: what Kubernetes refuses of them must not stop the
+    // network.
+    if let Root::Sound(root) = &facts.root {
+        backup::steps(facts, root, &mut steps);
+    }
+    steps
+}
+
+fn of_the_network(facts: &Facts, members: &[Member]) -> Vec<Step> {
     let mut steps: Vec<Step> = withdraw(facts).into_iter().collect();
     // Before all else, so that no other fault stops their renewal.
     let Some(root) = certificates(facts, &mut steps) else {
@@ -72,7 +82,6 @@ fn steps(facts: &Facts, members: &[Member]) -> Vec<Step> {
         steps.push(Step::ApplyConfigMap(Box::new(map.clone())));
     }
     extras(facts, &mut steps);
-    backup::steps(facts, root, &mut steps);
     the_workload(facts, members, &map.name_any(), &mut steps);
     if !steps.is_empty() {
         return steps;

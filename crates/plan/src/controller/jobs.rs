@@ -159,7 +159,14 @@ fn is_of(pod: &Pod, job: &Job) -> bool {
 }
 
 fn last_word(pod: &Pod) -> Option<(Timestamp, &str)> {
-    let status = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    // A mesh may have put its own container first.
+    let ours = |name: &str| {
+        [Work::Backup, Work::Restore]
+            .iter()
+            .any(|work| work.word() == name)
+    };
+    let mut statuses = pod.status.as_ref()?.container_statuses.iter().flatten();
+    let status = statuses.find(|status| ours(&status.name))?;
     let ended = status.state.as_ref()?.terminated.as_ref()?;
     let at = ended.finished_at.as_ref().map_or(Timestamp::MIN, |at| at.0);
     Some((at, ended.message.as_deref()?))

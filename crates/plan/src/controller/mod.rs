@@ -33,7 +33,7 @@ pub mod web;
 mod workload;
 
 pub use decide::plan;
-pub use status::after_failure;
+pub use status::{after_failure, without_backups};
 
 use crate::Settings;
 use crate::edge_router::Problem;

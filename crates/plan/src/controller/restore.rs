@@ -37,8 +37,9 @@ use std::collections::BTreeSet;
 const FILE: &str = "ziti-agent.restore-from.db";
 /// How long after a failure the same is tried again.
 const AGAIN: SignedDuration = SignedDuration::from_mins(1);
-/// How long a member must have been there, and not ready, before it counts that it
-/// says to be in no cluster: a controller that starts lists nobody for a moment.
+/// How long a member must have been there, and not ready, before it is asked. That it
+/// has been in no cluster for so long is for its sidecar to say, which knows when its
+/// process began.
 const SURE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The key of a restore, as its Secret holds it.
@@ -257,8 +258,10 @@ fn next(facts: &Facts, from: &RestoreFrom) -> Option<Step> {
         return Some(delete(old));
     }
     let Some(job) = current(facts, &wanted.name_any()) else {
-        // Two at a time would write one file.
-        let ready = facts.copies.missing.is_none() && !has_running_pod(facts);
+        // Two at a time would write one file: a Job that goes, goes after its pod.
+        let mut jobs = facts.copies.jobs.iter();
+        let alone = !jobs.any(|job| Work::Restore.is_of(job)) && !has_running_pod(facts);
+        let ready = facts.copies.missing.is_none() && alone;
         return ready.then(|| Step::Restore(Act::CreateJob(Box::new(wanted))));
     };
     if job.metadata.deletion_timestamp.is_some() {

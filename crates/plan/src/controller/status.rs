@@ -24,7 +24,7 @@ pub(super) fn running(facts: &Facts, members: &[Member], steps: Vec<Step>) -> Pl
     readiness(facts, members, &mut conditions);
     restore::tell(facts, &mut conditions);
     status.conditions = conditions.into_vec();
-    let settled = steps.is_empty() && is_settled(facts, members);
+    let settled = steps.iter().all(is_beside) && is_settled(facts, members);
     Plan {
         steps,
         status,
@@ -119,6 +119,26 @@ pub fn after_failure(
     let mut status = plan.status.clone();
     status.conditions = conditions::after_failure(&status.conditions, problem, generation, now);
     status
+}
+
+/// The status where Kubernetes refuses what is to be made for backups: the network
+/// does not need it, so no other condition says so.
+pub fn without_backups(
+    mut status: ZitiControllerStatus,
+    problem: &Problem,
+    now: Timestamp,
+) -> ZitiControllerStatus {
+    let generation = status.observed_generation;
+    let mut conditions = Conditions::new(&status.conditions, generation, now);
+    let message = problem.message.clone();
+    conditions.set(types::BACKED_UP, Truth::False, problem.reason, message);
+    status.conditions = conditions.into_vec();
+    status
+}
+
+/// Whether the network is the same without it.
+fn is_beside(step: &Step) -> bool {
+    matches!(step, Step::Backup(_))
 }
 
 fn counted(facts: &Facts, members: &[Member]) -> (ZitiControllerStatus, Conditions) {
@@ -321,7 +341,7 @@ fn progress(facts: &Facts, members: &[Member], steps: &[Step], conditions: &mut 
         (Truth::True, reasons::MEMBERS_NOT_READY, message)
     } else if steps
         .iter()
-        .any(|step| !matches!(step, Step::DeleteIdentities(_)))
+        .any(|step| !is_beside(step) && !matches!(step, Step::DeleteIdentities(_)))
     {
         // What the operator no longer uses is taken away minutes later, and is no
         // change of anything.

@@ -79,33 +79,57 @@ impl World {
         }
     }
 
-    /// The Jobs come round once.
+    /// The Jobs of restores come round once. A pod runs until the next round, and a Job
+    /// that is deleted goes after its pod.
     pub(crate) fn run_jobs(&mut self) {
-        let names: Vec<String> = self.store.jobs.keys().cloned().collect();
-        for name in names {
-            let job = self.store.jobs[&name].clone();
-            if job.status.is_some() || !Work::Restore.is_of(&job) {
-                continue;
-            }
-            let outcome = self.fetch(&job);
-            let now = self.now;
-            let (type_, text) = match outcome {
-                Ok(text) => ("Complete", text),
-                Err(text) => ("Failed", text),
+        let now = Time(self.now);
+        let mut pods = std::mem::take(&mut self.store.pods);
+        pods.retain(|name, pod| {
+            let is_there = |job: &&Job| job.metadata.deletion_timestamp.is_none();
+            let Some(job) = self.store.jobs.get(name).filter(is_there).cloned() else {
+                return false;
             };
-            let job = self.store.jobs.get_mut(&name).expect("it is there");
-            job.status = Some(JobStatus {
-                conditions: Some(vec![JobCondition {
-                    type_: type_.to_owned(),
-                    status: "True".to_owned(),
-                    last_transition_time: Some(Time(now)),
-                    ..JobCondition::default()
-                }]),
-                ..JobStatus::default()
-            });
-            let pod = ended(job, text, Time(now));
-            self.store.pods.insert(name, pod);
+            if job.status.is_none() {
+                let (type_, text) = match self.fetch(&job) {
+                    Ok(text) => ("Complete", text),
+                    Err(text) => ("Failed", text),
+                };
+                *pod = ended(&job, text, now.clone());
+                self.end_job(name, type_);
+            }
+            true
+        });
+        self.store.pods = pods;
+        let (jobs, pods) = (&mut self.store.jobs, &mut self.store.pods);
+        jobs.retain(|name, job| {
+            job.metadata.deletion_timestamp.is_none() || pods.contains_key(name)
+        });
+        for (name, job) in jobs {
+            if job.status.is_none() && Work::Restore.is_of(job) {
+                pods.entry(name.clone()).or_insert_with(|| running(job));
+            }
         }
+        let runs = |pod: &&Pod| {
+            pod.status
+                .as_ref()
+                .is_some_and(|it| it.phase.as_deref() == Some("Running"))
+        };
+        let count = self.store.pods.values().filter(runs).count();
+        self.must(count <= 1, || "two Jobs write one file".to_owned());
+    }
+
+    fn end_job(&mut self, name: &str, type_: &str) {
+        let now = self.now;
+        let job = self.store.jobs.get_mut(name).expect("it is there");
+        job.status = Some(JobStatus {
+            conditions: Some(vec![JobCondition {
+                type_: type_.to_owned(),
+                status: "True".to_owned(),
+                last_transition_time: Some(Time(now)),
+                ..JobCondition::default()
+            }]),
+            ..JobStatus::default()
+        });
     }
 
     /// What a Job does, and its last word.
@@ -189,11 +213,15 @@ impl World {
             restore::Act::CreateJob(job) => {
                 let mut job = (**job).clone();
                 job.metadata.uid = Some(self.kube.uid());
+                let of_before = self.store.jobs.values().any(|job| Work::Restore.is_of(job));
+                self.must(!of_before, || "a Job is made beside another".to_owned());
                 self.store.jobs.insert(job.name_any(), job);
             }
             restore::Act::DeleteJob { name, .. } => {
-                self.store.jobs.remove(name);
-                self.store.pods.remove(name);
+                let now = self.now;
+                if let Some(job) = self.store.jobs.get_mut(name) {
+                    job.metadata.deletion_timestamp.get_or_insert(Time(now));
+                }
             }
             restore::Act::Take { keys, snapshot, id } => self.take(keys, snapshot, id),
             restore::Act::DeleteKey => self.store.key = None,
@@ -327,7 +355,7 @@ impl World {
     }
 }
 
-fn ended(job: &Job, message: String, at: Time) -> Pod {
+fn running(job: &Job) -> Pod {
     let mut pod = Pod::default();
     pod.metadata.name = Some(format!("{NAME}-{}", job.name_any()));
     pod.metadata.labels.clone_from(&job.metadata.labels);
@@ -336,19 +364,30 @@ fn ended(job: &Job, message: String, at: Time) -> Pod {
         ..OwnerReference::default()
     }]);
     pod.status = Some(PodStatus {
-        phase: Some("Succeeded".to_owned()),
-        container_statuses: Some(vec![ContainerStatus {
-            state: Some(ContainerState {
-                terminated: Some(ContainerStateTerminated {
-                    message: Some(message),
-                    finished_at: Some(at),
-                    ..ContainerStateTerminated::default()
-                }),
-                ..ContainerState::default()
-            }),
-            ..ContainerStatus::default()
-        }]),
+        phase: Some("Running".to_owned()),
         ..PodStatus::default()
     });
     pod
+}
+
+fn ended(job: &Job, message: String, at: Time) -> Pod {
+    Pod {
+        status: Some(PodStatus {
+            phase: Some("Succeeded".to_owned()),
+            container_statuses: Some(vec![ContainerStatus {
+                name: Work::Restore.word().to_owned(),
+                state: Some(ContainerState {
+                    terminated: Some(ContainerStateTerminated {
+                        message: Some(message),
+                        finished_at: Some(at),
+                        ..ContainerStateTerminated::default()
+                    }),
+                    ..ContainerState::default()
+                }),
+                ..ContainerStatus::default()
+            }]),
+            ..PodStatus::default()
+        }),
+        ..running(job)
+    }
 }

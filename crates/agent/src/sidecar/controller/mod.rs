@@ -98,7 +98,10 @@ impl Controller {
         if drain.is_begun() || standing == Standing::Leaderless || !self.may_act(&members) {
             return standing;
         }
-        match self.act(controller, settled, standing).await {
+        match self
+            .act(controller, settled, standing, members.is_empty())
+            .await
+        {
             Ok(standing) => standing,
             Err(problem) => {
                 if told.is_new(&problem) {
@@ -115,12 +118,13 @@ impl Controller {
         !has_company(&self.orders.member, members) && self.orders.is_appointed()
     }
 
-    /// Restores or initializes where that is still to be done.
+    /// Restores or initializes where that is still to be done. `is_empty` says whether it lists nobody.
     async fn act(
         &self,
         controller: &AgentSocket,
         settled: &mut Option<Life>,
         standing: Standing,
+        is_empty: bool,
     ) -> Result<Standing, String> {
         let life = controller.life();
         let restore = self.orders.restore().map_err(|error| error.to_string())?;
@@ -132,7 +136,7 @@ impl Controller {
                 Some(_) => Ok(standing),
                 None => {
                     self.note(Some(life), Standing::Restoring);
-                    let done = restores.carry_out(&restore, controller).await;
+                    let done = restores.carry_out(&restore, controller, is_empty).await;
                     done.map_err(|error| error.to_string())?;
                     Ok(Standing::Restored)
                 }

@@ -1,6 +1,7 @@
 //! The restore of a database, once for each order. Only [`super`] uses this module.
 //!
-//! What tells that it has been done is a mark on the data volume: the id of the order and the life of
+//! A database is never restored over: the controller must list nobody, unless this very restore was begun
+//! before, which a file tells. What tells that it has been done is a mark on the data volume: the id of the order and the life of
 //! the process that took it. The mark is written when the controller has answered. A sidecar that ends
 //! just before restores once more; nobody can have written anything in between, since the member is not
 //! ready before there is a mark.
@@ -22,6 +23,8 @@ use crate::socket::{AgentSocket, Life, SocketError};
 
 /// How long the controller has to read the database, make a cluster if it is in none, and apply it.
 const RESTORE_WITHIN: Duration = Duration::from_mins(2);
+/// Which restore was begun, below the data directory.
+const BEGUN: &str = "ziti-agent.restoring";
 /// Which restore was done, below the data directory.
 const MARK: &str = "ziti-agent.restored";
 /// Where `ziti-agent restore` puts a database, below the data directory.
@@ -32,6 +35,14 @@ const COPY: &str = "ziti-agent.restore.db";
 /// Why a database was not restored.
 #[derive(Debug, Snafu)]
 pub(super) enum RestoreError {
+    #[snafu(display(
+        "the order {id} is not carried out: the controller is in a cluster already, and its database would \
+         be lost. If that is what is wanted, delete the ZitiController and its volume claims, and apply it \
+         with spec.restoreFrom"
+    ))]
+    Inhabited { id: String },
+    #[snafu(display("cannot remember that a restore is begun in {}: {source}", path.display()))]
+    Begin { path: PathBuf, source: io::Error },
     #[snafu(display("cannot copy {} to {}: {source}", from.display(), to.display()))]
     Copy {
         from: PathBuf,
@@ -83,12 +94,28 @@ impl<'a> Restores<'a> {
         })
     }
 
-    /// Restores the database and marks it.
+    /// Takes down that it is begun; refuses where there is a database that is not of this restore.
+    fn begin(&self, id: &str, is_empty: bool) -> Result<(), RestoreError> {
+        let path = self.data.join(BEGUN);
+        let begun = std::fs::read_to_string(&path).is_ok_and(|begun| begun == id);
+        if begun {
+            return Ok(());
+        }
+        if !is_empty {
+            return InhabitedSnafu { id }.fail();
+        }
+        let written = RealDisk.write(&path, id.as_bytes());
+        written.context(BeginSnafu { path })
+    }
+
+    /// Restores the database and marks it. `is_empty` says whether the controller lists nobody.
     pub(super) async fn carry_out(
         &self,
         restore: &Restore,
         controller: &AgentSocket,
+        is_empty: bool,
     ) -> Result<(), RestoreError> {
+        self.begin(&restore.id, is_empty)?;
         let (from, to) = (restore.file.clone(), self.data.join(COPY));
         info!(file = %from.display(), id = restore.id, "restoring the database");
         copy(from, &to).await?;
@@ -137,6 +164,18 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    #[test]
+    fn nothing_is_restored_over_a_database_but_by_the_restore_that_it_is_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let restores = Restores::on(dir.path());
+        assert!(restores.begin("a", false).is_err());
+        restores.begin("a", true).unwrap();
+        // The controller made a cluster for it, and the sidecar ended before it had the answer.
+        restores.begin("a", false).unwrap();
+        assert!(restores.begin("b", false).is_err());
+        restores.begin("b", true).unwrap();
+    }
 
     #[test]
     fn a_restore_is_told_from_the_next_and_a_life_from_the_next() {

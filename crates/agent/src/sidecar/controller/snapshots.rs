@@ -3,14 +3,15 @@
 //!
 //! | path | answers |
 //! | --- | --- |
-//! | `/snapshot` | 200 with the database; 429 while another one is given, or within a minute of the one before; 503 while this is no member of a cluster with a leader |
+//! | `/snapshot` | 200 with the database; 429 while another one is given, or within a minute of the one before; 503 while this is no member of a cluster with a leader; 507 where the data volume has no room for it |
 //!
 //! Everybody who reaches the pod may connect, and nobody gets further than the handshake but the
 //! network's own backup ([`ziti::mutual`]). The certificate is the controller's, read when the sidecar
 //! starts: pods are restarted for a new one.
 //!
-//! The controller writes the snapshot onto its data volume. The file loses its name as soon as it is
-//! there, so it is gone with the answer, however that ends.
+//! The controller writes the snapshot onto its data volume, if there is room: a volume that is full stops
+//! the network. The file loses its name as soon as it is there, so it is gone with the answer, however
+//! that ends; what a sidecar left that was killed goes when the next one starts.
 
 use std::fs::File;
 use std::io::{self, Seek};
@@ -30,6 +31,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nix::sys::statvfs::statvfs;
 use snafu::{ResultExt, Snafu};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -49,6 +51,8 @@ use crate::socket::controller::take_snapshot;
 
 /// Where the controller writes it, below the data directory.
 const FILE: &str = "ziti-agent.snapshot.db";
+/// The controller's database, as large as a snapshot of it.
+const DATABASE: &str = "ctrl-ha.db";
 /// How long a handshake may take.
 const SHAKES_WITHIN: Duration = Duration::from_secs(5);
 /// How long an answer may take: a snapshot, and a large database over a slow network.
@@ -159,6 +163,10 @@ struct Giver {
 
 /// Answers until the process ends.
 pub(in crate::sidecar) async fn serve(door: Door, sidecar: Arc<Sidecar<Controller>>) {
+    let left = sidecar.neighbour.orders.data.join(FILE);
+    if std::fs::remove_file(&left).is_ok() {
+        info!(path = %left.display(), "deleted a snapshot that a sidecar before left");
+    }
     let places = Places::new(serve::CONNECTIONS.0, serve::CONNECTIONS.1);
     let app = Router::new()
         .route("/snapshot", get(snapshot))
@@ -222,7 +230,11 @@ async fn snapshot(State(giver): State<Arc<Giver>>) -> Response {
         })) if message.contains(TOO_SOON) => later(&message),
         Ok(Err(error)) => {
             warn!(%error, "there is no snapshot for a backup");
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
+            let status = match error {
+                TakeError::NoRoom { .. } => StatusCode::INSUFFICIENT_STORAGE,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            (status, format!("{error}\n")).into_response()
         }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -236,6 +248,13 @@ fn later(why: &str) -> Response {
 
 #[derive(Debug, Snafu)]
 enum TakeError {
+    #[snafu(display(
+        "the data volume has {free} bytes left, and a snapshot of the database needs {needed}: make the \
+         volume larger (spec.storage.size)"
+    ))]
+    NoRoom { free: u64, needed: u64 },
+    #[snafu(display("cannot see how much room is on {}: {source}", path.display()))]
+    Room { path: PathBuf, source: io::Error },
     #[snafu(display("{source}"))]
     Controller { source: SocketError },
     #[snafu(display("cannot read the snapshot {}: {source}", path.display()))]
@@ -256,7 +275,22 @@ impl Taken {
         data: &Path,
         permit: OwnedSemaphorePermit,
     ) -> Result<Self, TakeError> {
+        check_room(data)?;
         let path = data.join(FILE);
+        let taken = Self::take_to(path.clone(), tmp, permit).await;
+        if taken.is_err() {
+            // Also where the controller is still writing it: what has no name goes when
+            // it is closed.
+            let _ = std::fs::remove_file(path);
+        }
+        taken
+    }
+
+    async fn take_to(
+        path: PathBuf,
+        tmp: &Path,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Self, TakeError> {
         take_snapshot(tmp, &path).await.context(ControllerSnafu)?;
         let of = path.clone();
         let opened = tokio::task::spawn_blocking(move || {
@@ -297,6 +331,17 @@ impl Taken {
     }
 }
 
+/// Refuses where a snapshot, and a tenth of it more, does not fit beside the database.
+fn check_room(data: &Path) -> Result<(), TakeError> {
+    let size = std::fs::metadata(data.join(DATABASE)).map_or(0, |database| database.len());
+    let room = statvfs(data).map_err(io::Error::from);
+    let room = room.context(RoomSnafu { path: data })?;
+    let free = room.blocks_available().saturating_mul(room.fragment_size());
+    let needed = size.saturating_add(size / 10);
+    snafu::ensure!(free >= needed, NoRoomSnafu { free, needed });
+    Ok(())
+}
+
 fn digest_of(file: &mut File) -> io::Result<Digest> {
     let mut context = digest::Context::new(&digest::SHA256);
     let mut buffer = vec![0; 64 * 1024];
@@ -321,5 +366,30 @@ impl AsyncRead for Reading {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.file).poll_read(context, buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_stays_of_a_snapshot_that_was_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path();
+        let path = data.join(FILE);
+        std::fs::write(&path, "half").unwrap();
+        let turn = Arc::new(Semaphore::new(1));
+        let permit = || Arc::clone(&turn).try_acquire_owned().unwrap();
+        // There is no controller.
+        let taken = Taken::take(data, data, permit()).await;
+        assert!(matches!(taken, Err(TakeError::Controller { .. })));
+        assert!(!path.exists());
+
+        // A database of a size that nothing has twice; the file takes no room.
+        let database = File::create(data.join(DATABASE)).unwrap();
+        database.set_len(1 << 43).unwrap();
+        let taken = Taken::take(data, data, permit()).await;
+        assert!(matches!(taken, Err(TakeError::NoRoom { .. })));
     }
 }

@@ -10,6 +10,10 @@ use crate::socket::controller::Member;
 /// leaves a moment without a leader, and a busy controller misses an answer: neither may take all
 /// members out of their Service at once.
 pub(super) const GRACE: Duration = Duration::from_secs(3);
+/// How long nothing but empty lists have to come, in one life of the process, before it counts that they
+/// are empty: a controller that starts lists nobody until it has read its log. A whole network is
+/// restored on this word, so it is by this process' clock, and no other.
+const SURE: Duration = Duration::from_mins(1);
 
 /// How this member stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +28,12 @@ pub(super) enum Standing {
     Appointed,
     /// It could not do what it was told.
     Stuck,
-    /// It is in no cluster, or not in that which it sees.
+    /// It is not in the cluster that it sees.
     Outside,
+    /// It sees nobody, not even itself: it is in no cluster, or has just started.
+    Empty,
+    /// It has seen nobody for a minute without a break.
+    Nowhere,
     /// Its database is being replaced.
     Restoring,
     /// Its database has been replaced, and its process is about to end.
@@ -42,6 +50,9 @@ impl Standing {
     /// How a member of that id stands by the list. That other members are connected is not asked for:
     /// followers show each other as away, and one restart would make all of them unready.
     pub(super) fn of(member: &str, members: &[Member]) -> Self {
+        if members.is_empty() {
+            return Self::Empty;
+        }
         if !members.iter().any(|row| row.id == member) {
             return Self::Outside;
         }
@@ -63,7 +74,8 @@ impl Standing {
                 "the controller could not be initialized or restored: the log of the container \
                  of ziti-agent says why"
             }
-            Self::Outside => "the controller waits to be added to its cluster",
+            Self::Outside | Self::Empty => "the controller waits to be added to its cluster",
+            Self::Nowhere => "the controller has been in no cluster for a minute",
             Self::Restoring => "the database is being restored",
             Self::Restored => "the database has been restored, and the controller restarts",
             Self::Leaderless => "the cluster has no leader",
@@ -89,6 +101,8 @@ pub(super) struct Record {
     life: Option<Life>,
     standing: Standing,
     member_at: Option<Instant>,
+    /// Since when all lists were empty, and when the last one of them came.
+    empty: Option<(Instant, Instant)>,
 }
 
 impl Default for Record {
@@ -97,6 +111,7 @@ impl Default for Record {
             life: None,
             standing: Standing::Silent,
             member_at: None,
+            empty: None,
         }
     }
 }
@@ -106,9 +121,12 @@ impl Record {
     pub(super) fn note(&mut self, life: Option<&Life>, standing: Standing, now: Instant) {
         if self.life.as_ref() != life {
             self.member_at = None;
+            self.empty = None;
             self.life = life.cloned();
         }
         self.standing = standing;
+        self.empty = (standing == Standing::Empty)
+            .then(|| (self.empty.map_or(now, |(since, _)| since), now));
         if standing == Standing::Member {
             self.member_at = Some(now);
         } else if !standing.is_passing() {
@@ -125,8 +143,15 @@ impl Record {
             Some(at) if now.duration_since(at) <= GRACE => Ok(Standing::Member),
             // A sidecar that does not come round is no witness.
             _ if self.standing == Standing::Member => Err(Standing::Unanswering),
+            _ if self.is_nowhere(now) => Err(Standing::Nowhere),
             _ => Err(self.standing),
         }
+    }
+
+    fn is_nowhere(&self, now: Instant) -> bool {
+        self.empty.is_some_and(|(since, last)| {
+            last.duration_since(since) >= SURE && now.duration_since(last) <= GRACE
+        })
     }
 }
 
@@ -150,7 +175,7 @@ mod tests {
     fn the_list_says_how_a_member_stands() {
         let own = row("c0", false, true);
         let rows = [
-            (vec![], Standing::Outside),
+            (vec![], Standing::Empty),
             (vec![row("c1", true, true)], Standing::Outside),
             (vec![own.clone()], Standing::Leaderless),
             (vec![own.clone(), row("c1", true, false)], Standing::Apart),
@@ -178,6 +203,40 @@ mod tests {
         let _listener = UnixListener::bind(dir.path().join("gops-agent.1.sock")).unwrap();
         let socket = AgentSocket::find(dir.path()).unwrap().unwrap();
         socket.life().clone()
+    }
+
+    #[test]
+    fn a_controller_that_starts_is_not_taken_for_one_without_a_database() {
+        let (first, second) = (life(), life());
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut record = Record::default();
+        // It crashes and comes back for an hour, and lists nobody whenever it starts.
+        for round in 0..60 {
+            let life = if round % 2 == 0 { &first } else { &second };
+            for second in [0, 30, 59] {
+                let now = at(round * 60 + second);
+                record.note(Some(life), Standing::Empty, now);
+                assert_eq!(record.verdict(life, now), Err(Standing::Empty));
+            }
+        }
+        // Any other sight begins the minute anew.
+        for seen in [
+            Standing::Unanswering,
+            Standing::Outside,
+            Standing::Leaderless,
+        ] {
+            let mut record = Record::default();
+            record.note(Some(&first), Standing::Empty, at(0));
+            record.note(Some(&first), seen, at(30));
+            record.note(Some(&first), Standing::Empty, at(31));
+            record.note(Some(&first), Standing::Empty, at(90));
+            assert_eq!(record.verdict(&first, at(90)), Err(Standing::Empty));
+            record.note(Some(&first), Standing::Empty, at(91));
+            assert_eq!(record.verdict(&first, at(91)), Err(Standing::Nowhere));
+            // Nobody has looked since.
+            assert_eq!(record.verdict(&first, at(95)), Err(Standing::Empty));
+        }
     }
 
     #[test]
