@@ -84,7 +84,9 @@ impl World {
         let names: Vec<String> = self.store.jobs.keys().cloned().collect();
         for name in names {
             let job = self.store.jobs[&name].clone();
-            if job.status.is_some() || !Work::Restore.is_of(&job) {
+            // Its pod waits for the volume that it mounts.
+            let waits = !self.kube.claims.contains_key(&0);
+            if job.status.is_some() || !Work::Restore.is_of(&job) || waits {
                 continue;
             }
             let outcome = self.fetch(&job);
