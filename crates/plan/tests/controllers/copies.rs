@@ -100,12 +100,14 @@ impl World {
             true
         });
         self.store.pods = pods;
+        // A pod waits for the volume that it mounts.
+        let mounts = self.kube.claims.contains_key(&0);
         let (jobs, pods) = (&mut self.store.jobs, &mut self.store.pods);
         jobs.retain(|name, job| {
             job.metadata.deletion_timestamp.is_none() || pods.contains_key(name)
         });
         for (name, job) in jobs {
-            if job.status.is_none() && Work::Restore.is_of(job) {
+            if mounts && job.status.is_none() && Work::Restore.is_of(job) {
                 pods.entry(name.clone()).or_insert_with(|| running(job));
             }
         }

@@ -223,3 +223,20 @@ fn the_database_of_one_that_has_left_comes_back_where_no_other_is_left() {
         ..script(1, actions)
     });
 }
+
+/// The Job's pod waits until there is another volume.
+#[test]
+fn a_volume_that_is_lost_before_the_backup_is_on_it_is_made_again() {
+    let actions = vec![
+        Action::Flow(10),
+        Action::BackUp,
+        Action::LoseAll(true),
+        Action::Image(2),
+        Action::Flow(4),
+        Action::LoseVolume(0),
+    ];
+    play(&Script {
+        old_names_live: false,
+        ..script(1, actions)
+    });
+}
