@@ -7,7 +7,7 @@
 use super::config::control_plane;
 use super::member::{Member, ordinal_of, wished};
 use super::pki::MemberPki;
-use super::{Cluster, Facts, Root, Step, restore};
+use super::{Cluster, Facts, Root, Step, issuer, restore};
 use crate::set::member::{is_observed, replicas};
 use api::controller::UpdateStrategy;
 use k8s_openapi::jiff::SignedDuration;
@@ -241,7 +241,7 @@ pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
     }
     let due: Vec<(&Member, &str)> = told
         .iter()
-        .filter(|member| !member.is_terminating())
+        .filter(|member| !member.is_terminating() && issuer::can_start(facts, &member.name))
         .filter_map(|member| Some((*member, member.outdated()?)))
         .collect();
     let mut due = due;

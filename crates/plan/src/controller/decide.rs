@@ -95,7 +95,8 @@ fn of_the_network(facts: &Facts, members: &[Member]) -> Vec<Step> {
         return steps;
     }
     steps.extend(cluster::restart(facts, members));
-    if steps.is_empty() {
+    // A configuration that waits is not the one that pods mount.
+    if steps.is_empty() && issuer::bears_change(facts) {
         remove(facts, members, &map.name_any(), &mut steps);
     }
     steps
@@ -203,7 +204,7 @@ fn extras(facts: &Facts, steps: &mut Vec<Step>) {
 
 fn the_workload(facts: &Facts, members: &[Member], map: &str, steps: &mut Vec<Step>) {
     // Certificates and configuration first: pods mount them.
-    if !steps.is_empty() {
+    if !steps.is_empty() || !issuer::bears_change(facts) {
         return;
     }
     let wanted = workload::stateful_set(facts, map, cluster::pods(facts, members));

@@ -339,6 +339,9 @@ fn progress(facts: &Facts, members: &[Member], steps: &[Step], conditions: &mut 
     } else if count(up) < wished {
         let message = format!("{up} of {wished} members are in the cluster and ready");
         (Truth::True, reasons::MEMBERS_NOT_READY, message)
+    } else if !issuer::bears_change(facts) {
+        let message = "what changed waits for certificates of the issuer".to_owned();
+        (Truth::True, reasons::CERTIFICATES_PENDING, message)
     } else if steps
         .iter()
         .any(|step| !is_beside(step) && !matches!(step, Step::DeleteIdentities(_)))

@@ -24,8 +24,8 @@ pub(super) use object::wanted;
 pub(super) use trouble::trouble;
 
 use super::config::names_of;
-use super::member::members;
-use super::pki::{Life, MemberPki, holders, spiffe};
+use super::member::{Member, members};
+use super::pki::{Leaf, Life, MemberPki, holders, spiffe};
 use super::{Facts, Root, RootFacts, Step};
 use crate::set::extra::{self, CERTIFICATE, Kind};
 use crate::set::member::replicas;
@@ -210,17 +210,15 @@ impl<'a> Place<'a> {
 
     /// Whether the member can go on with what it has.
     fn goes_on(&self) -> bool {
+        let kept = self.kept();
+        !self.is_renamed() && kept.is_some_and(|(_, life)| !life.ends_soon(self.facts.now))
+    }
+
+    /// Whether what the member has is sound, and lacks what it is to be reached by now.
+    fn is_renamed(&self) -> bool {
         let leaf = self.pki.and_then(|pki| pki.certificate.as_ref());
-        let complete = match self.role {
-            Role::Certificate => {
-                leaf.is_some_and(|leaf| self.lacks(&leaf.names, leaf.uri.as_ref()).is_none())
-            }
-            Role::Signer => true,
-        };
-        complete
-            && self
-                .kept()
-                .is_some_and(|(_, life)| !life.ends_soon(self.facts.now))
+        let lacks = |leaf: &Leaf| self.lacks(&leaf.names, leaf.uri.as_ref()).is_some();
+        self.role == Role::Certificate && self.kept().is_some() && leaf.is_some_and(lacks)
     }
 
     /// Whether what was issued is to be taken now.
@@ -228,9 +226,10 @@ impl<'a> Place<'a> {
         let Some(offered) = self.usable() else {
             return false;
         };
-        let everybody_trusts = trust.everybody || trust.used.contains(&offered.print.authority);
+        let is_used = trust.used.contains(&offered.print.authority);
+        let everybody_trusts = trust.everybody || is_used;
         match self.kept() {
-            None => everybody_trusts,
+            None => trust.others || is_used,
             Some((print, _)) if *print == offered.print => false,
             Some((print, _)) if print.authority == offered.print.authority => true,
             Some((_, life)) => {
@@ -298,7 +297,7 @@ pub(super) fn certificates<'a>(
         Root::Unusable(_) => return None,
     };
     let trust = Trust::of(facts, &places);
-    let given = adoptions(&trust, &places);
+    let given = adoptions(facts, &trust, &places);
     let current = |pki: &BTreeMap<String, MemberPki>| {
         let mut all = pki.values();
         all.all(|member| member.bundle_is_current)
@@ -311,12 +310,30 @@ pub(super) fn certificates<'a>(
     if !outlived.is_empty() {
         steps.push(Step::Reissue(outlived));
     }
-    // What is there goes on, whatever is still to be issued to those that come.
-    let told = facts.stateful_set.as_ref().map_or(i32::MAX, replicas);
-    let mut there = places.iter().filter(|place| place.ordinal < told);
-    there
-        .all(|place| place.kept().is_some() || place.is_due(&trust))
-        .then_some(root)
+    // Where there is a workload it goes on, whatever is still to be issued: its pods
+    // may have to read what the network is trusted by first.
+    let able = |place: &Place| place.kept().is_some() || place.is_due(&trust);
+    (facts.stateful_set.is_some() || places.iter().all(able)).then_some(root)
+}
+
+/// Whether a pod of that member would start: it has what an issuer gives, if one does.
+pub(super) fn can_start(facts: &Facts, member: &str) -> bool {
+    facts.issuer.as_ref().is_none_or(|issuer| {
+        let places = places(facts, issuer);
+        let mut own = places.iter().filter(|place| place.member == member);
+        own.all(|place| place.kept().is_some())
+    })
+}
+
+/// Whether all that are there would start with a new configuration as well: Ziti ends
+/// at its start where a certificate lacks a name that it advertises.
+pub(super) fn bears_change(facts: &Facts) -> bool {
+    let told = facts.stateful_set.as_ref().map_or(0, replicas);
+    facts.issuer.as_ref().is_none_or(|issuer| {
+        let places = places(facts, issuer);
+        let mut there = places.iter().filter(|place| place.ordinal < told);
+        there.all(|place| place.kept().is_some() && !place.is_renamed())
+    })
 }
 
 /// The authorities that are to be trusted: those of what can be used, then those
@@ -342,6 +359,9 @@ fn bundle(facts: &Facts, issuer: &Issuer, places: &[Place]) -> String {
 struct Trust {
     /// Whether every pod has read the bundle that there is.
     everybody: bool,
+    /// Whether every pod has, but for those of members that have nothing sound: those
+    /// read it together with what they are given.
+    others: bool,
     /// Keys of authorities that members' certificates are of, so that all trust them.
     used: BTreeSet<String>,
 }
@@ -350,17 +370,34 @@ impl Trust {
     fn of(facts: &Facts, places: &[Place]) -> Self {
         let current = |pki: Option<&MemberPki>| pki.is_none_or(|pki| pki.bundle_is_current);
         let used = places.iter().filter_map(Place::kept);
+        let members = members(facts);
+        let has_read = |member: &Member| {
+            member.pod.is_none() || current(member.pki) && member.outdated().is_none()
+        };
+        let lacks = |member: &Member| {
+            let mut places = places.iter();
+            places.any(|place| place.member == member.name && place.kept().is_none())
+        };
         Self {
-            everybody: members(facts).iter().all(|member| {
-                member.pod.is_none() || current(member.pki) && member.outdated().is_none()
-            }),
+            everybody: members.iter().all(has_read),
+            others: members.iter().all(|one| has_read(one) || lacks(one)),
             used: used.map(|(print, _)| print.authority.clone()).collect(),
         }
     }
 }
 
-fn adoptions(trust: &Trust, places: &[Place]) -> Vec<Adoption> {
-    let due = |place: &Place| place.is_due(trust);
+fn adoptions(facts: &Facts, trust: &Trust, places: &[Place]) -> Vec<Adoption> {
+    // Where names change, all are given at once, and the configuration follows: until
+    // then a pod that starts must find the names that it knows.
+    let told = facts.stateful_set.as_ref().map_or(0, replicas);
+    let mut renamed = places.iter().filter(|place| place.is_renamed());
+    let at_once = renamed.all(|place| place.is_due(trust) || place.ordinal >= told);
+    let presses = |place: &Place| {
+        let kept = place.kept();
+        kept.is_some_and(|(_, life)| life.ends_soon(facts.now))
+    };
+    let due =
+        |place: &Place| place.is_due(trust) && (at_once || !place.is_renamed() || presses(place));
     let both = places.chunks(ROLES.len());
     both.filter_map(|both| {
         let [certificate, signer] = both else {

@@ -1,7 +1,7 @@
 //! Puts into words what is amiss with certificates of an issuer.
 
 use super::super::Facts;
-use super::{Offer, Place, places};
+use super::{Offer, Place, Trust, places};
 use crate::edge_router::Problem;
 use api::reasons;
 use kube::core::DynamicObject;
@@ -36,14 +36,31 @@ pub(super) fn is_up_to_date(object: &DynamicObject) -> bool {
     })
 }
 
-/// What needs a look: the first that is found.
+/// What needs a look: the first that is found, and what has time after all else.
 pub(in super::super) fn trouble(facts: &Facts) -> Option<Problem> {
     let issuer = facts.issuer.as_ref()?;
     if !issuer.installed {
         let message = "spec.pki.issuerRef has certificates come from cert-manager, and this cluster has no Certificate (cert-manager.io/v1): install cert-manager. It is looked for all the time, and what members have stays in use";
         return Some(Problem::new(reasons::ISSUER_UNUSABLE, message));
     }
-    places(facts, issuer).iter().find_map(of)
+    let places = places(facts, issuer);
+    let mut found: Vec<Problem> = places.iter().filter_map(of).collect();
+    found.sort_by_key(|problem| problem.reason == reasons::AUTHORITY_CHANGED);
+    found.into_iter().next()
+}
+
+/// What was issued to one that has nothing, where it is not to be used yet.
+fn untrusted(place: &Place) -> Option<Problem> {
+    let issuer = place.facts.issuer.as_ref()?;
+    let trust = Trust::of(place.facts, &places(place.facts, issuer));
+    (!place.is_due(&trust)).then(|| {
+        let message = format!(
+            "{} has no sound certificate, and Certificate {} was signed by a CA that the other members do not trust yet: it is used when they have read the new one. They are restarted for that one at a time; with updateStrategy OnDelete, delete their pods",
+            place.member,
+            place.name()
+        );
+        Problem::new(reasons::CERTIFICATES_PENDING, message)
+    })
 }
 
 fn of(place: &Place) -> Option<Problem> {
@@ -53,8 +70,11 @@ fn of(place: &Place) -> Option<Problem> {
         None => None,
     };
     if let Some(offered) = place.usable() {
-        let (kept, life) = place.kept()?;
-        let other = kept.authority != offered.print.authority;
+        let Some((kept, life)) = place.kept() else {
+            return untrusted(place);
+        };
+        // Where names changed it waits for the others alone.
+        let other = kept.authority != offered.print.authority && !place.is_renamed();
         return other.then(|| {
             let message = format!(
                 "the issuer signed Certificate {} with the key of another CA than before. All members trust both, but routers and identities that enrolled before may trust the old one alone: what the new one signed is not used before {}. Give the issuer its old key back (rotationPolicy: Never on its Certificate), or enroll them anew until then",
