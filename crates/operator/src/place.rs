@@ -170,8 +170,9 @@ impl Place {
 
     /// The reverse, for an object that was read there.
     fn enter(&self, metadata: &mut ObjectMeta) {
-        if let Some(afar) = &self.afar {
-            afar.home.enter(metadata, &afar.owner);
+        match &self.afar {
+            Some(afar) => afar.home.enter(metadata, &afar.owner),
+            None => Home::enter_here(metadata),
         }
     }
 

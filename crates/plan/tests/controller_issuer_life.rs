@@ -92,6 +92,7 @@ impl World {
             object,
             settings: Settings {
                 install_id: "pier".into(),
+                install_uid: None,
                 agent_image: "registry.example/agent:7".into(),
                 router_image: "registry.example/router:7".into(),
                 controller_image: "registry.example/controller:1.6.0".into(),

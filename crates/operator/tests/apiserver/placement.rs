@@ -174,26 +174,26 @@ async fn a_set_in_another_cluster_is_built_there_and_taken_away_again() {
 #[tokio::test]
 async fn a_set_is_left_alone_while_its_cluster_is_away() {
     let controller = network::shared_controller().await;
-    let (world, far, _operator) = two_clusters("away", &controller).await;
-    world.create::<ZitiRouter>(placed("away", 1)).await;
-    far.until::<Pod>("away-0", exists).await;
+    let (world, far, _operator) = two_clusters("far-away", &controller).await;
+    world.create::<ZitiRouter>(placed("lone", 1)).await;
+    far.until::<Pod>("lone-0", exists).await;
     let server = |address: &str| json!({"spec": {"server": address}});
     world
         .patch::<ZitiCluster>("far", server("https://127.0.0.1:1"))
         .await;
-    let told = |reason| world.told::<ZitiRouter>("away", types::READY, "Unknown", reason);
+    let told = |reason| world.told::<ZitiRouter>("lone", types::READY, "Unknown", reason);
     let message = told(reasons::CLUSTER_UNREACHABLE).await;
     assert!(message.contains("away since 20"), "{message}");
     assert!(message.contains("0 of 1 members are online"), "{message}");
     // What is wished meanwhile is done when it is back, and nobody has to be told.
     world
-        .patch::<ZitiRouter>("away", json!({"spec": {"replicas": 2}}))
+        .patch::<ZitiRouter>("lone", json!({"spec": {"replicas": 2}}))
         .await;
     told(reasons::CLUSTER_UNREACHABLE).await;
-    let before = far.api::<StatefulSet>().get("away").await.unwrap();
+    let before = far.api::<StatefulSet>().get("lone").await.unwrap();
     assert_eq!(replicas(&before), 1);
     world.patch::<ZitiCluster>("far", server(&far.url)).await;
-    far.until::<StatefulSet>("away", runs(2)).await;
+    far.until::<StatefulSet>("lone", runs(2)).await;
 
     // The cluster is held while it is used.
     world.delete::<ZitiCluster>("far").await;
@@ -204,10 +204,10 @@ async fn a_set_is_left_alone_while_its_cluster_is_away() {
         message.contains("1 ZitiRouters are still deployed"),
         "{message}"
     );
-    world.delete::<ZitiRouter>("away").await;
-    world.until_gone::<ZitiRouter>("away").await;
+    world.delete::<ZitiRouter>("lone").await;
+    world.until_gone::<ZitiRouter>("lone").await;
     world.until_gone::<ZitiCluster>("far").await;
-    assert_eq!(far.names::<StatefulSet>("away").await.len(), 0);
+    assert_eq!(far.names::<StatefulSet>("lone").await.len(), 0);
 }
 
 #[tokio::test]

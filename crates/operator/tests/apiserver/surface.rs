@@ -46,7 +46,7 @@ async fn lists_show_what_a_person_wants_to_see() {
     assert_eq!(
         columns::<ZitiRouter>(&world).await,
         [
-            "Name", "Desired", "Ready", "Online", "Status", "+Mode", "+Message", "Age"
+            "Name", "Desired", "Ready", "Online", "Status", "+Cluster", "+Mode", "+Message", "Age"
         ]
     );
 }

@@ -17,7 +17,7 @@ use api::reasons::types;
 use api::{EdgeRouter, ZitiRouter, names, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use std::fmt;
 
 /// How soon to look again at a set whose cluster cannot be worked in. The cluster's
@@ -107,12 +107,30 @@ impl Home {
         if self.is_said_by(&home) {
             metadata.owner_references = Some(vec![owner.clone()]);
         } else if !self.succeeds(&home) {
-            metadata.owner_references = Some(vec![OwnerReference {
-                name: home.name.clone(),
-                // No uid of this cluster.
-                uid: home.to_string(),
-                ..owner.clone()
-            }]);
+            metadata.owner_references = Some(vec![home.as_owner()]);
+        }
+    }
+
+    /// An object that was read where the operator itself is. Another one, which is
+    /// the hub of this cluster, may have put it here: then it has an owner.
+    pub fn enter_here(metadata: &mut ObjectMeta) {
+        if controller(metadata).is_none()
+            && let Some(home) = Self::read(metadata)
+        {
+            metadata.owner_references = Some(vec![home.as_owner()]);
+        }
+    }
+
+    /// The ZitiRouter as an owner that is nowhere near.
+    fn as_owner(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: ZitiRouter::api_version(&()).into_owned(),
+            kind: ZitiRouter::kind(&()).into_owned(),
+            name: self.name.clone(),
+            // No uid of this cluster.
+            uid: self.to_string(),
+            controller: Some(true),
+            block_owner_deletion: None,
         }
     }
 
@@ -199,25 +217,28 @@ pub fn has_never_run(edge_routers: &[EdgeRouter]) -> bool {
     })
 }
 
-/// Why a set cannot be where objects of its names are those of another one.
+/// Why a set cannot be where objects of its names are those of another one: in another
+/// cluster, or here where the hub of this cluster put them.
 pub(super) fn taken(facts: &Facts) -> Option<Problem> {
-    let cluster = facts.object.spec.cluster()?;
+    let cluster = facts.object.spec.cluster();
     let uid = facts.object.metadata.uid.as_deref();
     let there = facts.stateful_sets.iter().map(|set| &set.metadata);
     let there = there
         .chain(facts.services.iter().map(|service| &service.metadata))
         .chain(facts.config_maps.iter().map(|map| &map.metadata));
+    // Here, what has no home is of a ZitiRouter that is going.
     let whose = there
+        .filter(|metadata| cluster.is_some() || Home::read(metadata).is_some())
         .filter_map(controller)
         .find(|owner| Some(*owner) != uid)?;
-    let set = render::set_name(facts.object);
+    let (set, home) = (render::set_name(facts.object), names::ANNOTATION_HOME);
+    let of_cluster = cluster.map_or_else(String::new, |name| format!(" of ZitiCluster {name}"));
     let message = format!(
-        "namespace {} of ZitiCluster {cluster} has a set {set} that is not this ZitiRouter's: annotation {} there says {whose} (install \
-         id, namespace, name, uid). Nothing of it is touched. Choose another name; or, if that is an earlier id of this installation, \
-         annotate this ZitiRouter with {}=<that id>; or, if it was left behind, delete it there: kubectl delete \
+        "namespace {}{of_cluster} has a set {set} that is not this ZitiRouter's: annotation {home} there says {whose} (install id, \
+         namespace, name, uid). Nothing of it is touched. Choose another name. Or, if that is an earlier id of this installation, \
+         annotate this ZitiRouter with {}=<that id>. Or, if it was left behind, delete it there: kubectl delete \
          statefulsets,services,configmaps,secrets -l {}={set}",
         render::namespace(facts.object),
-        names::ANNOTATION_HOME,
         names::ANNOTATION_CONFIRM_INSTALL,
         names::LABEL_SET
     );
@@ -294,6 +315,17 @@ mod tests {
             Some(_) => "another's",
             None => "nobody's",
         }
+    }
+
+    #[test]
+    fn what_a_hub_has_put_here_is_not_taken_for_left() {
+        let mut metadata = ObjectMeta::default();
+        home("hub", "1").leave(&mut metadata, "here");
+        Home::enter_here(&mut metadata);
+        assert_eq!(controller(&metadata), Some("hub/ziti/edge/1"));
+        let mut plain = ObjectMeta::default();
+        Home::enter_here(&mut plain);
+        assert_eq!(controller(&plain), None);
     }
 
     #[test]
