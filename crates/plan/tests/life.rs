@@ -22,7 +22,7 @@ fn config() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").is_ok();
     let usual = ProptestConfig::default();
     ProptestConfig {
-        cases: if asked { usual.cases } else { 120 },
+        cases: if asked { usual.cases } else { 70 },
         max_shrink_iters: 250,
         ..usual
     }
@@ -32,7 +32,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_set_lives_through_faults_and_comes_to_rest(script in world::script()) {
+    fn a_set_lives_through_faults_and_comes_to_rest(script in world::script(false)) {
+        world::play(&script).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_set_in_another_cluster_lives_through_its_absence(script in world::script(true)) {
         world::play(&script).map_err(TestCaseError::fail)?;
     }
 }
@@ -49,6 +54,7 @@ mod mended {
             replicas,
             keep_volumes: (false, false),
             retain: false,
+            afar: false,
             adopt: false,
             accept_network: false,
             actions,
@@ -227,6 +233,24 @@ mod mended {
         script.topology = Topology::PerNode;
         script.keep_volumes = (false, true);
         play(&script);
+    }
+
+    #[test]
+    fn a_set_whose_name_another_one_has_in_its_cluster_can_be_deleted() {
+        let actions = vec![
+            Action::Flow(3),
+            Action::Flow(3),
+            Action::Stranger(true),
+            Action::Flow(1),
+            Action::DeleteSet(Cascade::Background),
+            Action::Flow(3),
+        ];
+        let mut script = script(Mode::Managed, 2, actions);
+        script.afar = true;
+        for keeps in [true, false] {
+            script.keep_volumes.0 = keeps;
+            play(&script);
+        }
     }
 
     #[test]

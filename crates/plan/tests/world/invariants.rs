@@ -47,6 +47,7 @@ impl Ledger {
 impl World {
     /// What is looked at after every step.
     pub(crate) fn after_step(&mut self) {
+        self.others_are_left_alone();
         self.no_second_entity();
         self.no_shared_identity();
     }
@@ -174,6 +175,7 @@ impl World {
             return;
         };
         let settings = self.settings.clone();
+        let object = self.seen(&object);
         let next = set::plan(&self.set_facts(&object, &settings));
         if let Some(step) = next.steps.iter().find(|step| plan.steps.contains(step)) {
             let step = format!("{step:?}");

@@ -9,6 +9,7 @@
 mod cluster;
 mod collector;
 mod edge_router_driver;
+mod far;
 mod invariants;
 mod kube;
 mod script;
@@ -19,6 +20,7 @@ mod ziti;
 pub(crate) use script::{Action, Cascade, Mode, Script, script};
 
 use self::edge_router_driver::Memory;
+use self::far::Far;
 use self::invariants::Ledger;
 use self::kube::Kube;
 use self::ziti::Ziti;
@@ -57,6 +59,10 @@ pub(crate) struct World {
     spec: ZitiRouterSpec,
     mode: Mode,
     kube: Kube,
+    /// The cluster of the workloads, where that is another one.
+    far: Option<Far>,
+    /// How many members there may be.
+    seats: i32,
     ziti: Ziti,
     elsewhere: Ziti,
     /// The network answers.
@@ -113,7 +119,7 @@ impl World {
             },
             set_name: "gate".into(),
             spec: ZitiRouterSpec {
-                cluster_ref: None,
+                cluster_ref: script.afar.then(far::reference),
                 network_ref: (script.mode != Mode::ProvidedAlone).then(|| NetworkRef {
                     name: SET_NETWORK.into(),
                 }),
@@ -161,7 +167,9 @@ impl World {
                 paused: false,
             },
             mode: script.mode,
-            kube: Kube::default(),
+            kube: Kube::of_set(script.afar),
+            far: script.afar.then(Far::default),
+            seats: script.replicas.max(4),
             ziti: Ziti::named(SET_NETWORK),
             elsewhere: Ziti::named(OTHER_NETWORK),
             reachable: true,
@@ -181,7 +189,7 @@ impl World {
             ledger: Ledger::default(),
         };
         if world.is_provided() {
-            for ordinal in 0..4 {
+            for ordinal in 0..world.seats {
                 world.give_token(ordinal);
             }
         }
@@ -273,7 +281,7 @@ impl World {
             return;
         }
         let mut set = ZitiRouter::new(&self.set_name, self.spec.clone());
-        set.metadata.namespace = Some("field".into());
+        set.metadata.namespace = Some(far::HOME_NAMESPACE.into());
         self.kube
             .born(&mut set.metadata, self.now)
             .expect("the namespace is there");
@@ -401,6 +409,7 @@ impl World {
         }
         if cascade == Cascade::Orphan {
             self.ledger.orphaned = true;
+            self.leave_orphans_afar();
         }
         self.kube.change_set(|set| {
             set.metadata.deletion_timestamp = Some(Time(now));

@@ -25,6 +25,7 @@ impl World {
         self.lose = super::Lose::No;
         self.unpause();
         self.reachable = true;
+        self.heal_cluster();
         if !self.right_network() {
             if script.accept_network && !self.is_provided() {
                 self.confirmed = Some(self.ziti.identity.clone());
@@ -38,7 +39,7 @@ impl World {
             if round % 40 == 0 {
                 self.people_mend(round > 0);
             }
-            if self.kube.set.is_none() && !self.kube.terminating && self.kube.has_orphans() {
+            if self.kube.set.is_none() && !self.kube.terminating && self.has_orphans() {
                 // Left to be taken back.
                 self.create_set();
             }
@@ -96,7 +97,7 @@ impl World {
         if !self.is_provided() {
             return;
         }
-        for ordinal in 0..4 {
+        for ordinal in 0..self.seats {
             let name = self.member(ordinal);
             let identity = self
                 .kube
@@ -246,16 +247,22 @@ impl World {
     /// What is left after a deletion.
     fn left_over(&self) -> Option<String> {
         let kube = &self.kube;
+        if self.is_left_behind() {
+            // By a person's word; what is at the hub goes all the same.
+            let count = kube.edge_routers.len() + kube.enrollment.len();
+            return (count > 0).then(|| format!("{count} objects are left at the hub"));
+        }
+        let (others, secrets_of_others) = self.of_others();
         let left = [
             ("EdgeRouters", kube.edge_routers.len()),
             ("pods", kube.pods.len()),
-            ("Services", kube.services.len()),
-            ("ConfigMaps", kube.config_maps.len()),
+            ("Services", kube.services.len() - others),
+            ("ConfigMaps", kube.config_maps.len() - others),
             ("other objects", kube.extras.len()),
             ("StatefulSets", kube.stateful_sets.len()),
             (
                 "Secrets",
-                usize::from(kube.tokens.is_some())
+                usize::from(kube.tokens.is_some()) - secrets_of_others
                     + usize::from(kube.provided_copy.is_some())
                     + kube.enrollment.len(),
             ),
@@ -310,7 +317,8 @@ impl World {
             controller_image: "registry.example/controller:7".into(),
             ..self.settings.clone()
         };
-        let plan = set::plan(&self.set_facts(&object, &upgraded));
+        let seen = self.seen(&object);
+        let plan = set::plan(&self.set_facts(&seen, &upgraded));
         self.must(plan.steps.is_empty(), || {
             format!(
                 "an upgrade of the operator changes something: {:?}",
