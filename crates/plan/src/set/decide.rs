@@ -30,6 +30,9 @@ pub fn plan(facts: &Facts) -> Plan {
     let owners = owners(facts);
     if owners == Owners::Another {
         if let Some(problem) = placement::taken(facts) {
+            if facts.object.metadata.deletion_timestamp.is_some() {
+                return plan(&placement::without_others(facts));
+            }
             return status::refused(facts, &members, problem);
         }
         return teardown::wait_for_predecessor(facts, &members);

@@ -190,6 +190,32 @@ pub(super) fn taken(facts: &Facts) -> Option<Problem> {
     Some(Problem::new(reasons::NAME_TAKEN, message))
 }
 
+/// The same without what another ZitiRouter has in the other cluster: a set goes
+/// also where its name is taken. Claims name no home, so where another one has
+/// workloads they may be its own, and none is seen.
+pub(super) fn without_others<'a>(facts: &Facts<'a>) -> Facts<'a> {
+    let mut own = facts.clone();
+    let uid = facts.object.metadata.uid.as_deref();
+    let is_own =
+        |metadata: &ObjectMeta| controller(metadata).is_none_or(|owner| Some(owner) == uid);
+    own.services.retain(|service| is_own(&service.metadata));
+    own.config_maps.retain(|map| is_own(&map.metadata));
+    own.extras.retain(|extra| is_own(&extra.metadata));
+    let workloads = own.stateful_sets.iter().map(|set| &set.metadata);
+    let others = workloads.filter(|metadata| !is_own(metadata));
+    let others: Vec<String> = others.filter_map(|metadata| metadata.uid.clone()).collect();
+    if others.is_empty() {
+        return own;
+    }
+    own.stateful_sets.retain(|set| is_own(&set.metadata));
+    own.claims.clear();
+    own.pods.retain(|pod| {
+        let owner = controller(&pod.metadata);
+        owner.is_none_or(|owner| !others.iter().any(|other| other == owner))
+    });
+    own
+}
+
 /// What a set had in another cluster and no garbage collector takes away, once its
 /// members are gone. Returns whether anything of it is still there.
 pub(super) fn clear(facts: &Facts, steps: &mut Vec<Step>) -> bool {
