@@ -17,7 +17,7 @@ mod world;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-/// Plays in one run: about half a minute, unless the environment says how many.
+/// Plays of each kind in one run: about half a minute for all, unless the environment says how many.
 fn config() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").is_ok();
     let usual = ProptestConfig::default();
@@ -39,6 +39,45 @@ proptest! {
     #[test]
     fn a_set_in_another_cluster_lives_through_its_absence(script in world::script(true)) {
         world::play(&script).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// 200 clusters with 5,000 members between them.
+mod scale {
+    use super::world::scale::{Size, delay, play};
+    use std::collections::hash_map::RandomState;
+    use std::hash::{BuildHasher, Hasher};
+
+    /// By chance, unless `SCALE_SEED` says which.
+    fn seed() -> u64 {
+        let asked = std::env::var("SCALE_SEED").ok();
+        asked.map_or_else(
+            || RandomState::new().build_hasher().finish(),
+            |seed| seed.parse().expect("SCALE_SEED is a number"),
+        )
+    }
+
+    #[test]
+    fn two_hundred_clusters_come_and_go_and_none_delays_another() {
+        let (clusters, members, trouble) = (200, 25, 40);
+        let seed = seed();
+        println!("SCALE_SEED={seed}");
+        let size = Size {
+            clusters,
+            members,
+            trouble,
+        };
+        match play(seed, size) {
+            Ok(told) => println!("{told}"),
+            Err(what) => panic!("SCALE_SEED={seed}: {what}"),
+        }
+    }
+
+    #[test]
+    fn clusters_that_shared_their_turns_would_delay_each_other() {
+        let seed = seed();
+        assert_eq!(delay(seed, None), 0, "SCALE_SEED={seed}");
+        assert!(delay(seed, Some(8)) > 20, "SCALE_SEED={seed}");
     }
 }
 
@@ -251,6 +290,13 @@ mod mended {
             script.keep_volumes.0 = keeps;
             play(&script);
         }
+    }
+
+    #[test]
+    fn an_operator_that_begins_anew_says_nothing_of_a_cluster_that_it_has_not_looked_at() {
+        let mut script = script(Mode::Managed, 1, vec![Action::Flow(3), Action::Flow(3)]);
+        script.afar = true;
+        play(&script);
     }
 
     #[test]

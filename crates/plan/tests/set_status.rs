@@ -33,6 +33,7 @@ fn planned(object: &ZitiRouter, stateful_set: Option<StatefulSet>) -> set::Plan 
     plan(&Facts {
         object,
         settings: &settings,
+        home: None,
         network: Network::Found {
             fault: None,
             name_pattern: None,

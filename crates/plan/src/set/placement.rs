@@ -127,6 +127,14 @@ pub fn out_of_reach(
     now: Timestamp,
 ) -> Plan {
     let mut status = object.status.clone().unwrap_or_default();
+    if problem.reason == reasons::PENDING && find(&status.conditions, types::READY).is_some() {
+        // The operator has just begun: that it has not looked yet is no news.
+        return Plan {
+            steps: Vec::new(),
+            status,
+            requeue: Some(LOOK_AGAIN),
+        };
+    }
     let generation = object.metadata.generation;
     let mut conditions = Conditions::new(&status.conditions, generation, now);
     let is_online = |er: &&EdgeRouter| {

@@ -25,7 +25,9 @@ impl World {
     /// The members that a StatefulSet may have: its own one, or one by ordinal.
     fn members_of(&self, workload: &str) -> Vec<String> {
         if workload == self.set_name {
-            (0..self.seats).map(|ordinal| self.member(ordinal)).collect()
+            (0..self.seats)
+                .map(|ordinal| self.member(ordinal))
+                .collect()
         } else {
             vec![workload.to_owned()]
         }

@@ -31,11 +31,17 @@ pub(crate) fn reference() -> ClusterRef {
 
 /// The other cluster.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing that holds or does not"
+)]
 pub(crate) struct Far {
     /// It cannot be reached.
     away: bool,
     /// What the operator thinks of it: seen away at its last look.
     seen_away: bool,
+    /// The operator has just begun, and has not looked yet.
+    unseen: bool,
     /// A person gave it up.
     given_up: bool,
     /// The way there breaks after so many writes; whether that one is carried out.
@@ -62,6 +68,23 @@ impl World {
     pub(crate) fn look_at_cluster(&mut self) {
         if let Some(far) = &mut self.far {
             far.seen_away = far.away;
+            far.unseen = false;
+        }
+    }
+
+    /// The operator begins anew, and knows of no cluster yet.
+    pub(crate) fn forget_cluster(&mut self) {
+        if let Some(far) = &mut self.far {
+            far.unseen = true;
+        }
+    }
+
+    /// The operator thinks so of the cluster.
+    pub(crate) fn judge_cluster(&mut self, verdict: &Result<(), Problem>) {
+        if let Some(far) = &mut self.far {
+            let is_unseen = |problem: &Problem| problem.reason == reasons::PENDING;
+            far.unseen = verdict.as_ref().is_err_and(is_unseen);
+            far.seen_away = verdict.is_err();
         }
     }
 
@@ -133,7 +156,7 @@ impl World {
     /// Whether what is there cannot be seen now.
     pub(crate) fn is_out_of_sight(&self) -> bool {
         let far = self.far.as_ref();
-        far.is_some_and(|far| !far.given_up && (far.away || far.seen_away))
+        far.is_some_and(|far| !far.given_up && (far.away || far.seen_away || far.unseen))
     }
 
     /// Whether the set goes although its cluster never comes back.
@@ -212,6 +235,8 @@ impl World {
                 return true;
             }
             Problem::new(reasons::CLUSTER_ABANDONED, "given up")
+        } else if far.unseen {
+            Problem::new(reasons::PENDING, "it has not been reached yet")
         } else if far.seen_away {
             Problem::new(reasons::CLUSTER_UNREACHABLE, "away")
         } else if far.away {
@@ -224,7 +249,10 @@ impl World {
         let edge_routers: Vec<_> = self.kube.edge_routers.values().cloned().collect();
         let plan = out_of_reach(object, &edge_routers, &problem, self.now);
         self.must(plan.steps.is_empty(), || {
-            format!("the cluster is away, and something is done: {:?}", plan.steps)
+            format!(
+                "the cluster is away, and something is done: {:?}",
+                plan.steps
+            )
         });
         let uid = |set: &ZitiRouter| set.metadata.uid.clone();
         if self.kube.set.as_ref().map(uid) == Some(uid(object)) && self.spend().is_ok() {
@@ -241,9 +269,9 @@ impl World {
     }
 
     /// A write on its way to the cluster. Whether it arrives.
-    pub(crate) fn pass(&mut self, step: &set::Step) -> Result<bool, Fault> {
+    pub(crate) fn pass(&mut self, step: &set::Step) -> bool {
         let Some(far) = &mut self.far else {
-            return Ok(true);
+            return true;
         };
         let open = !far.given_up && !far.away;
         let arrives = match &mut far.breaks {
@@ -262,7 +290,7 @@ impl World {
         self.must(open, || {
             format!("the cluster cannot be worked in, and is written to: {step:?}")
         });
-        Ok(arrives)
+        arrives
     }
 
     /// The reply of a write to the cluster.
@@ -301,7 +329,9 @@ impl World {
 
     /// Whether something may be left in the cluster by a person's word.
     pub(crate) fn is_left_behind(&self) -> bool {
-        self.far.as_ref().is_some_and(|far| far.left_behind)
+        let orphaned = |far: &Far| self.kube.terminating && !far.orphaned.is_empty();
+        let far = self.far.as_ref();
+        far.is_some_and(|far| far.left_behind || orphaned(far))
     }
 
     /// How many Services and ConfigMaps, and how many Secrets, another home has.
@@ -341,23 +371,25 @@ impl World {
     /// something lives of it, and is gone for ever otherwise.
     pub(crate) fn heal_cluster(&mut self) {
         let lives = |set: &ZitiRouter| set.metadata.deletion_timestamp.is_none();
-        let lives = self.kube.set.as_ref().is_some_and(lives)
-            || self.ledger.orphaned
-            || self.has_orphans();
+        let taken_back = self.ledger.orphaned || self.has_orphans();
+        let lives =
+            self.kube.set.as_ref().is_some_and(lives) || (taken_back && !self.kube.terminating);
+        let left_behind = self.is_left_behind();
         if lives {
             // A set that goes has to go also beside it.
             self.stranger(false);
         }
         let Some(far) = &mut self.far else { return };
         (far.away, far.seen_away) = (false, false);
-        if !far.given_up {
-            return;
-        }
         if lives {
             far.given_up = false;
             return;
         }
+        if !far.given_up && !left_behind {
+            return;
+        }
         self.note("the cluster is gone".to_owned());
+        self.stranger(false);
         for member in self.kube.pods.keys().cloned().collect::<Vec<_>>() {
             self.drop_connection(&member);
         }

@@ -88,6 +88,10 @@ pub(crate) enum Action {
 
 /// A world, and what happens in it.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing that holds or does not"
+)]
 pub(crate) struct Script {
     pub(crate) mode: Mode,
     pub(crate) topology: Topology,
@@ -182,7 +186,16 @@ pub(crate) fn script(afar: bool) -> impl Strategy<Value = Script> {
         vec(action(afar), 5..70),
     )
         .prop_map(
-            move |(mode, topology, replicas, keep_volumes, retain, adopt, accept_network, actions)| {
+            move |(
+                mode,
+                topology,
+                replicas,
+                keep_volumes,
+                retain,
+                adopt,
+                accept_network,
+                actions,
+            )| {
                 Script {
                     mode,
                     topology,

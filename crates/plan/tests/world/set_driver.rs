@@ -114,6 +114,7 @@ impl World {
         let settings = self.settings.clone();
         let facts = self.set_facts(&object, &settings);
         let plan = set::plan(&facts);
+        self.requeue = plan.requeue;
         self.check_set_plan(&facts, &plan);
         let generation = object.metadata.generation;
         for step in &plan.steps {
@@ -209,11 +210,8 @@ impl World {
         step: &set::Step,
     ) -> Result<(), Fault> {
         self.spend()?;
-        if step.is_of_workloads() {
-            let carried_out = self.pass(step)?;
-            if !carried_out {
-                return Err(Fault::Network("the cluster does not answer".to_owned()));
-            }
+        if step.is_of_workloads() && !self.pass(step) {
+            return Err(Fault::Network("the cluster does not answer".to_owned()));
         }
         let done = self.carry_out(object, facts, step);
         if step.is_of_workloads() {
@@ -244,7 +242,9 @@ impl World {
                 });
             }
             set::Step::DeleteTokens => self.kube.tokens = None,
-            set::Step::ApplyService(service) => self.kube.apply_service(&self.left(service), now)?,
+            set::Step::ApplyService(service) => {
+                self.kube.apply_service(&self.left(service), now)?;
+            }
             set::Step::ApplyConfigMap(map) => self.kube.apply_config_map(&self.left(map), now)?,
             set::Step::ApplyEdgeRouter(er) => self.kube.apply_edge_router(er, now)?,
             set::Step::CopyProvidedTokens => {
@@ -343,7 +343,9 @@ impl World {
                 self.kube.config_maps.remove(name);
                 self.kube.next();
             }
-            set::Step::ApplyExtra(kind, extra) => self.kube.apply_extra(*kind, &self.left(extra), now)?,
+            set::Step::ApplyExtra(kind, extra) => {
+                self.kube.apply_extra(*kind, &self.left(extra), now)?;
+            }
             set::Step::DeleteExtra { kind, name } => {
                 self.kube.extras.remove(&(kind.kind, name.clone()));
                 self.kube.next();
@@ -364,7 +366,6 @@ impl World {
 
 /// A step in few words, for the log.
 fn brief(step: &set::Step) -> String {
-    let whole = format!("{step:?}");
     match step {
         set::Step::ApplyStatefulSet(set) => format!(
             "ApplyStatefulSet({:?}, {:?})",
@@ -375,6 +376,6 @@ fn brief(step: &set::Step) -> String {
         set::Step::ApplyConfigMap(map) => format!("ApplyConfigMap({:?})", map.metadata.name),
         set::Step::ApplyEdgeRouter(er) => format!("ApplyEdgeRouter({:?})", er.metadata.name),
         set::Step::ApplyExtra(_, extra) => format!("ApplyExtra({:?})", extra.metadata.name),
-        _ => whole,
+        _ => format!("{step:?}"),
     }
 }

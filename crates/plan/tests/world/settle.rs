@@ -137,7 +137,7 @@ impl World {
     }
 
     /// The first thing that is not as wished.
-    fn missing(&self) -> Option<String> {
+    pub(crate) fn missing(&self) -> Option<String> {
         let Some(set) = &self.kube.set else {
             return self.left_over();
         };
@@ -304,7 +304,11 @@ impl World {
             self.flow();
             self.reconcile_all();
         }
+        // The operator begins anew, and has not looked at the cluster yet.
+        self.forget_cluster();
+        self.reconcile_all();
         let after = (self.kube.version(), self.ziti.writes);
+        self.look_at_cluster();
         self.must(before == after, || {
             format!("a steady state costs writes: {before:?} to {after:?}")
         });
