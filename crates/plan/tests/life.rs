@@ -17,12 +17,12 @@ mod world;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
-/// Plays in one run: about half a minute, unless the environment says how many.
+/// Plays of each kind in one run: about half a minute for all, unless the environment says how many.
 fn config() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES").is_ok();
     let usual = ProptestConfig::default();
     ProptestConfig {
-        cases: if asked { usual.cases } else { 120 },
+        cases: if asked { usual.cases } else { 70 },
         max_shrink_iters: 250,
         ..usual
     }
@@ -32,8 +32,52 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_set_lives_through_faults_and_comes_to_rest(script in world::script()) {
+    fn a_set_lives_through_faults_and_comes_to_rest(script in world::script(false)) {
         world::play(&script).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn a_set_in_another_cluster_lives_through_its_absence(script in world::script(true)) {
+        world::play(&script).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// 200 clusters with 5,000 members between them.
+mod scale {
+    use super::world::scale::{Size, delay, play};
+    use std::collections::hash_map::RandomState;
+    use std::hash::{BuildHasher, Hasher};
+
+    /// By chance, unless `SCALE_SEED` says which.
+    fn seed() -> u64 {
+        let asked = std::env::var("SCALE_SEED").ok();
+        asked.map_or_else(
+            || RandomState::new().build_hasher().finish(),
+            |seed| seed.parse().expect("SCALE_SEED is a number"),
+        )
+    }
+
+    #[test]
+    fn two_hundred_clusters_come_and_go_and_none_delays_another() {
+        let (clusters, members, trouble) = (200, 25, 40);
+        let seed = seed();
+        println!("SCALE_SEED={seed}");
+        let size = Size {
+            clusters,
+            members,
+            trouble,
+        };
+        match play(seed, size) {
+            Ok(told) => println!("{told}"),
+            Err(what) => panic!("SCALE_SEED={seed}: {what}"),
+        }
+    }
+
+    #[test]
+    fn clusters_that_shared_their_turns_would_delay_each_other() {
+        let seed = seed();
+        assert_eq!(delay(seed, None), 0, "SCALE_SEED={seed}");
+        assert!(delay(seed, Some(8)) > 20, "SCALE_SEED={seed}");
     }
 }
 
@@ -49,6 +93,7 @@ mod mended {
             replicas,
             keep_volumes: (false, false),
             retain: false,
+            afar: false,
             adopt: false,
             accept_network: false,
             actions,
@@ -226,6 +271,31 @@ mod mended {
         let mut script = script(Mode::Managed, 1, actions);
         script.topology = Topology::PerNode;
         script.keep_volumes = (false, true);
+        play(&script);
+    }
+
+    #[test]
+    fn a_set_whose_name_another_one_has_in_its_cluster_can_be_deleted() {
+        let actions = vec![
+            Action::Flow(3),
+            Action::Flow(3),
+            Action::Stranger(true),
+            Action::Flow(1),
+            Action::DeleteSet(Cascade::Background),
+            Action::Flow(3),
+        ];
+        let mut script = script(Mode::Managed, 2, actions);
+        script.afar = true;
+        for keeps in [true, false] {
+            script.keep_volumes.0 = keeps;
+            play(&script);
+        }
+    }
+
+    #[test]
+    fn an_operator_that_begins_anew_says_nothing_of_a_cluster_that_it_has_not_looked_at() {
+        let mut script = script(Mode::Managed, 1, vec![Action::Flow(3), Action::Flow(3)]);
+        script.afar = true;
         play(&script);
     }
 

@@ -212,12 +212,13 @@ impl Links {
 
     /// Keep which sets are placed there. Without any, nothing there is of interest.
     pub(super) fn used_by(&self, path: &str, sets: HashSet<ObjectRef<ZitiRouter>>) {
-        if let Some(entry) = self.lock().get_mut(path) {
-            if sets.is_empty() {
-                entry.watch = None;
-            }
-            *lock(&entry.users) = sets;
+        // Also before the first look, whose verdict is to wake them.
+        let mut map = self.lock();
+        let entry = map.entry(path.to_owned()).or_insert_with(Entry::new);
+        if sets.is_empty() {
+            entry.watch = None;
         }
+        *lock(&entry.users) = sets;
     }
 }
 

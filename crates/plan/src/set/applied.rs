@@ -6,8 +6,8 @@
 //! server added by default may be there too.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -26,20 +26,14 @@ pub fn hash(value: &impl Serialize) -> String {
 }
 
 /// Put the hash of the object on the object.
-pub fn stamp<T: Serialize + DeserializeOwned + Clone>(object: &T) -> T {
-    let Ok(mut json) = serde_json::to_value(object) else {
-        return object.clone();
-    };
-    let digest = hash(&json);
-    if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
-        let annotations = metadata
-            .entry("annotations")
-            .or_insert_with(|| Value::Object(serde_json::Map::new()));
-        if let Some(annotations) = annotations.as_object_mut() {
-            annotations.insert(ANNOTATION_APPLIED.to_owned(), Value::String(digest));
-        }
+pub fn stamp<T: Resource + Serialize + Clone>(object: &T) -> T {
+    let mut stamped = object.clone();
+    // By the value, whose keys are sorted.
+    if let Ok(value) = serde_json::to_value(object) {
+        let annotations = stamped.meta_mut().annotations.get_or_insert_default();
+        annotations.insert(ANNOTATION_APPLIED.to_owned(), hash(&value));
     }
-    serde_json::from_value(json).unwrap_or_else(|_| object.clone())
+    stamped
 }
 
 /// Whether an object was made by us. Labels are copied by `kubectl expose` and

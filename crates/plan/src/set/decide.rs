@@ -14,6 +14,7 @@ use crate::edge_router::Problem;
 use api::{EdgeRouter, names, reasons};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 /// How many members are registered ahead of their enrollment: the tokens of all
@@ -30,6 +31,9 @@ pub fn plan(facts: &Facts) -> Plan {
     let owners = owners(facts);
     if owners == Owners::Another {
         if let Some(problem) = placement::taken(facts) {
+            if facts.object.metadata.deletion_timestamp.is_some() {
+                return plan(&placement::without_others(facts));
+            }
             return status::refused(facts, &members, problem);
         }
         return teardown::wait_for_predecessor(facts, &members);
@@ -449,10 +453,15 @@ fn removals(facts: &Facts, members: &[Member], config_map: &ConfigMap, steps: &m
 
 /// What exposed members before a change that has reached all of them.
 fn exposures(facts: &Facts, members: &[Member], steps: &mut Vec<Step>) {
-    let of_members = wanted_services(facts, members);
+    let of_members = OnceCell::new();
     for service in &facts.services {
         let name = &service.metadata.name;
-        let is_wanted = || of_members.iter().any(|one| one.metadata.name == *name);
+        let is_wanted = || {
+            let mut of_members = of_members
+                .get_or_init(|| wanted_services(facts, members))
+                .iter();
+            of_members.any(|one| one.metadata.name == *name)
+        };
         let going = service.metadata.deletion_timestamp.is_some();
         if !going && service::is_surplus(service, members) && !is_wanted() {
             steps.push(Step::DeleteService {

@@ -56,13 +56,8 @@ impl Home {
     /// That of the objects of a ZitiRouter.
     pub fn of(object: &ZitiRouter, settings: &Settings) -> Self {
         let metadata = &object.metadata;
-        let id = &settings.install_id;
         Self {
-            // Two installations may have been given the same id.
-            install: match &settings.install_uid {
-                Some(uid) => format!("{id}@{uid}"),
-                None => id.clone(),
-            },
+            install: Self::installation(settings),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -70,6 +65,15 @@ impl Home {
                 .annotations()
                 .get(names::ANNOTATION_CONFIRM_INSTALL)
                 .cloned(),
+        }
+    }
+
+    /// How an installation is named: two may have been given the same id.
+    pub fn installation(settings: &Settings) -> String {
+        let id = &settings.install_id;
+        match &settings.install_uid {
+            Some(uid) => format!("{id}@{uid}"),
+            None => id.clone(),
         }
     }
 
@@ -167,6 +171,14 @@ pub fn out_of_reach(
     now: Timestamp,
 ) -> Plan {
     let mut status = object.status.clone().unwrap_or_default();
+    if problem.reason == reasons::PENDING && find(&status.conditions, types::READY).is_some() {
+        // The operator has just begun: that it has not looked yet is no news.
+        return Plan {
+            steps: Vec::new(),
+            status,
+            requeue: Some(LOOK_AGAIN),
+        };
+    }
     let generation = object.metadata.generation;
     let mut conditions = Conditions::new(&status.conditions, generation, now);
     let is_online = |er: &&EdgeRouter| {
@@ -243,6 +255,32 @@ pub(super) fn taken(facts: &Facts) -> Option<Problem> {
         names::LABEL_SET
     );
     Some(Problem::new(reasons::NAME_TAKEN, message))
+}
+
+/// The same without what another ZitiRouter has in the other cluster: a set goes
+/// also where its name is taken. Claims name no home, so where another one has
+/// workloads they may be its own, and none is seen.
+pub(super) fn without_others<'a>(facts: &Facts<'a>) -> Facts<'a> {
+    let mut own = facts.clone();
+    let uid = facts.object.metadata.uid.as_deref();
+    let is_own =
+        |metadata: &ObjectMeta| controller(metadata).is_none_or(|owner| Some(owner) == uid);
+    own.services.retain(|service| is_own(&service.metadata));
+    own.config_maps.retain(|map| is_own(&map.metadata));
+    own.extras.retain(|extra| is_own(&extra.metadata));
+    let workloads = own.stateful_sets.iter().map(|set| &set.metadata);
+    let others = workloads.filter(|metadata| !is_own(metadata));
+    let others: Vec<String> = others.filter_map(|metadata| metadata.uid.clone()).collect();
+    if others.is_empty() {
+        return own;
+    }
+    own.stateful_sets.retain(|set| is_own(&set.metadata));
+    own.claims.clear();
+    own.pods.retain(|pod| {
+        let owner = controller(&pod.metadata);
+        owner.is_none_or(|owner| !others.iter().any(|other| other == owner))
+    });
+    own
 }
 
 /// What a set had in another cluster and no garbage collector takes away, once its

@@ -25,7 +25,9 @@ impl World {
     /// The members that a StatefulSet may have: its own one, or one by ordinal.
     fn members_of(&self, workload: &str) -> Vec<String> {
         if workload == self.set_name {
-            (0..4).map(|ordinal| self.member(ordinal)).collect()
+            (0..self.seats)
+                .map(|ordinal| self.member(ordinal))
+                .collect()
         } else {
             vec![workload.to_owned()]
         }
@@ -119,7 +121,7 @@ impl World {
                     labels: template.metadata.labels.clone(),
                     ..ObjectMeta::default()
                 };
-                if self.kube.born(&mut metadata, self.now).is_err() {
+                if self.kube.born_there(&mut metadata, self.now).is_err() {
                     return;
                 }
                 let new = PersistentVolumeClaim {
@@ -152,7 +154,7 @@ impl World {
             owner_references: Some(vec![owner.clone()]),
             ..ObjectMeta::default()
         };
-        if self.kube.born(&mut metadata, self.now).is_ok() {
+        if self.kube.born_there(&mut metadata, self.now).is_ok() {
             let pod = Pod {
                 metadata,
                 spec: spec.template.spec.clone(),

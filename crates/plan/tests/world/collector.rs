@@ -49,11 +49,12 @@ impl World {
             }
         }
         let gone = |owner: &Option<String>| owner.is_some() && *owner != uid;
-        if self
-            .kube
-            .tokens
-            .as_ref()
-            .is_some_and(|secret| gone(&secret.owner))
+        if !self.kube.afar
+            && self
+                .kube
+                .tokens
+                .as_ref()
+                .is_some_and(|secret| gone(&secret.owner))
         {
             self.kube.tokens = None;
         }
@@ -127,11 +128,12 @@ impl World {
             self.kube
                 .extras
                 .retain(|_, extra| !is_owned(&extra.metadata, &uid));
+            let afar = self.kube.afar;
             self.kube.tokens = self
                 .kube
                 .tokens
                 .take()
-                .filter(|secret| secret.owner.as_ref() != Some(&uid));
+                .filter(|secret| afar || secret.owner.as_ref() != Some(&uid));
             self.kube.provided_copy = self
                 .kube
                 .provided_copy
@@ -225,6 +227,7 @@ impl World {
             .kube
             .tokens
             .iter_mut()
+            .filter(|_| !self.kube.afar)
             .map(|keys| &mut keys.owner)
             .chain(
                 self.kube
@@ -240,7 +243,7 @@ impl World {
 
     /// Kubernetes 1.34 ends the pods of a terminating namespace first.
     fn empty_namespace(&mut self) {
-        if !self.kube.pods.is_empty() {
+        if !self.kube.afar && !self.kube.pods.is_empty() {
             for name in self.kube.pods.keys().cloned().collect::<Vec<_>>() {
                 if self.kube.pods[&name]
                     .pod
@@ -266,13 +269,16 @@ impl World {
                 .delete_edge_router(&name, None, now)
                 .expect("it is there");
         }
+        self.kube.enrollment.clear();
+        self.kube.provided_copy = None;
+        if self.kube.afar {
+            return;
+        }
         self.kube.stateful_sets.clear();
         self.kube.services.clear();
         self.kube.config_maps.clear();
         self.kube.extras.clear();
         self.kube.claims.clear();
-        self.kube.enrollment.clear();
         self.kube.tokens = None;
-        self.kube.provided_copy = None;
     }
 }

@@ -391,6 +391,7 @@ impl World {
             Some(0) => {
                 self.budget = None;
                 self.memory = Memory::default();
+                self.forget_cluster();
                 self.note("  the operator dies".to_owned());
                 Err(Fault::Crash)
             }

@@ -47,6 +47,7 @@ impl Ledger {
 impl World {
     /// What is looked at after every step.
     pub(crate) fn after_step(&mut self) {
+        self.others_are_left_alone();
         self.no_second_entity();
         self.no_shared_identity();
     }
@@ -96,13 +97,15 @@ impl World {
         facts: &edge_router::Facts,
         plan: &edge_router::Plan,
     ) {
-        let mut turned = facts.clone();
-        if let edge_router::NetworkFacts::Known(view) = &mut turned.network {
-            view.entities.reverse();
+        if !self.of_many {
+            let mut turned = facts.clone();
+            if let edge_router::NetworkFacts::Known(view) = &mut turned.network {
+                view.entities.reverse();
+            }
+            self.must(edge_router::plan(&turned) == *plan, || {
+                "the plan of an EdgeRouter depends on the order of facts".to_owned()
+            });
         }
-        self.must(edge_router::plan(&turned) == *plan, || {
-            "the plan of an EdgeRouter depends on the order of facts".to_owned()
-        });
         self.must(!facts.object.spec.paused || plan.steps.is_empty(), || {
             format!("paused, and something is done: {:?}", plan.steps)
         });
@@ -124,7 +127,7 @@ impl World {
         self.must(!facts.object.spec.paused || at_rest, || {
             format!("paused, and something is done: {:?}", plan.steps)
         });
-        if self.faulty {
+        if self.faulty && !self.of_many {
             self.is_deterministic(facts, plan);
         }
         if self.mode == Mode::ProvidedAlone {
@@ -167,13 +170,14 @@ impl World {
     /// Applying a plan twice equals once: nothing that was just done is
     /// planned again.
     pub(crate) fn check_applied_once(&mut self, plan: &set::Plan) {
-        if self.ledger.stale {
+        if self.ledger.stale || self.of_many {
             return;
         }
         let Some(object) = self.kube.set.clone() else {
             return;
         };
         let settings = self.settings.clone();
+        let object = self.seen(&object);
         let next = set::plan(&self.set_facts(&object, &settings));
         if let Some(step) = next.steps.iter().find(|step| plan.steps.contains(step)) {
             let step = format!("{step:?}");

@@ -43,6 +43,8 @@ pub(crate) struct Kube {
     pub(crate) provided_copy: Option<SecretData<String>>,
     /// `<er>-enrollment`, by EdgeRouter.
     pub(crate) enrollment: BTreeMap<String, SecretData<Option<String>>>,
+    /// The workloads, and what they need, are in another cluster.
+    pub(crate) afar: bool,
     /// The namespace is being deleted.
     pub(crate) terminating: bool,
 }
@@ -93,6 +95,14 @@ pub(crate) fn is_owned(meta: &ObjectMeta, uid: &str) -> bool {
 }
 
 impl Kube {
+    /// Nothing yet. `afar`, the workloads are in another cluster.
+    pub(crate) fn of_set(afar: bool) -> Self {
+        Self {
+            afar,
+            ..Self::default()
+        }
+    }
+
     /// The number of the last write.
     pub(crate) fn version(&self) -> u64 {
         self.counter
@@ -116,6 +126,19 @@ impl Kube {
         meta.generation = Some(1);
         meta.creation_timestamp = Some(Time(now));
         Ok(())
+    }
+
+    /// The same where the workloads are.
+    pub(crate) fn born_there(
+        &mut self,
+        meta: &mut ObjectMeta,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let terminating = self.terminating;
+        self.terminating &= !self.afar;
+        let born = self.born(meta, now);
+        self.terminating = terminating;
+        born
     }
 
     /// The metadata that an apply leaves: ours from `wanted`, the rest stays.
@@ -263,7 +286,7 @@ impl Kube {
                 return Err(Refusal::Conflict);
             }
             let mut set = wanted.clone();
-            self.born(&mut set.metadata, now)?;
+            self.born_there(&mut set.metadata, now)?;
             self.stateful_sets.insert(name, set);
             return Ok(());
         };
@@ -289,7 +312,7 @@ impl Kube {
         let name = wanted.metadata.name.clone().unwrap_or_default();
         let Some(actual) = self.services.get(&name).cloned() else {
             let mut service = wanted.clone();
-            self.born(&mut service.metadata, now)?;
+            self.born_there(&mut service.metadata, now)?;
             self.services.insert(name, service);
             return Ok(());
         };
@@ -317,7 +340,7 @@ impl Kube {
         let key = (kind.kind, wanted.metadata.name.clone().unwrap_or_default());
         let mut object = wanted.clone();
         match self.extras.get(&key).cloned() {
-            None => self.born(&mut object.metadata, now)?,
+            None => self.born_there(&mut object.metadata, now)?,
             Some(actual) => {
                 let changed = wanted.data != actual.data;
                 object.metadata = self.merged(&wanted.metadata, &actual.metadata, changed)?;
@@ -335,7 +358,7 @@ impl Kube {
         let name = wanted.metadata.name.clone().unwrap_or_default();
         let Some(actual) = self.config_maps.get(&name).cloned() else {
             let mut map = wanted.clone();
-            self.born(&mut map.metadata, now)?;
+            self.born_there(&mut map.metadata, now)?;
             self.config_maps.insert(name, map);
             return Ok(());
         };

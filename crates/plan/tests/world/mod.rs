@@ -9,16 +9,21 @@
 mod cluster;
 mod collector;
 mod edge_router_driver;
+mod far;
 mod invariants;
 mod kube;
+pub(crate) mod scale;
 mod script;
 mod set_driver;
 mod settle;
+mod tokens;
+mod turns;
 mod ziti;
 
 pub(crate) use script::{Action, Cascade, Mode, Script, script};
 
 use self::edge_router_driver::Memory;
+use self::far::Far;
 use self::invariants::Ledger;
 use self::kube::Kube;
 use self::ziti::Ziti;
@@ -27,7 +32,6 @@ use api::{AdoptionPolicy, DeletionPolicy, EdgeRouter, NetworkRef, SecretRef, Zit
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plan::Settings;
-use plan::set::member::claim_name;
 use plan::set::roster::Node;
 use plan::token::TokenFacts;
 use std::collections::BTreeMap;
@@ -52,6 +56,10 @@ pub(crate) enum Lose {
 }
 
 /// Everything.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing that holds or does not"
+)]
 pub(crate) struct World {
     now: Timestamp,
     settings: Settings,
@@ -59,6 +67,10 @@ pub(crate) struct World {
     spec: ZitiRouterSpec,
     mode: Mode,
     kube: Kube,
+    /// The cluster of the workloads, where that is another one.
+    far: Option<Far>,
+    /// How many members there may be.
+    seats: i32,
     ziti: Ziti,
     elsewhere: Ziti,
     /// The network answers.
@@ -82,6 +94,10 @@ pub(crate) struct World {
     retained: bool,
     /// Faults are going on.
     faulty: bool,
+    /// One of many: what costs as much as a plan itself is not looked at.
+    of_many: bool,
+    /// When the set is to be looked at although nothing happens.
+    requeue: Option<SignedDuration>,
     broken: Option<String>,
     log: Vec<String>,
     ledger: Ledger,
@@ -116,7 +132,7 @@ impl World {
             },
             set_name: "gate".into(),
             spec: ZitiRouterSpec {
-                cluster_ref: None,
+                cluster_ref: script.afar.then(far::reference),
                 network_ref: (script.mode != Mode::ProvidedAlone).then(|| NetworkRef {
                     name: SET_NETWORK.into(),
                 }),
@@ -164,7 +180,9 @@ impl World {
                 paused: false,
             },
             mode: script.mode,
-            kube: Kube::default(),
+            kube: Kube::of_set(script.afar),
+            far: script.afar.then(Far::default),
+            seats: script.replicas.max(4),
             ziti: Ziti::named(SET_NETWORK),
             elsewhere: Ziti::named(OTHER_NETWORK),
             reachable: true,
@@ -179,12 +197,14 @@ impl World {
             budget: None,
             retained: script.retain,
             faulty: true,
+            of_many: false,
+            requeue: None,
             broken: None,
             log: Vec::new(),
             ledger: Ledger::default(),
         };
         if world.is_provided() {
-            for ordinal in 0..4 {
+            for ordinal in 0..world.seats {
                 world.give_token(ordinal);
             }
         }
@@ -286,72 +306,10 @@ impl World {
         self.write_tokens_into_spec();
     }
 
-    /// A person makes a router, or gives it a new token, and passes the token
-    /// on.
-    fn give_token(&mut self, ordinal: i32) {
-        let member = self.member(ordinal);
-        let name = format!("by-hand-{ordinal}");
-        let held = self
-            .kube
-            .claims
-            .get(&claim_name(&member))
-            .and_then(|volume| volume.identity.clone());
-        let held = held
-            .map(|identity| identity.router)
-            .filter(|id| self.ziti.routers.contains_key(id));
-        let by_name = || {
-            self.ziti
-                .routers
-                .values()
-                .find(|router| router.entity.name == name)
-                .map(|router| router.entity.id.clone())
-        };
-        let id = match held.or_else(by_name) {
-            Some(id) => {
-                self.ziti.re_enroll(&id, self.now).expect("it is there");
-                id
-            }
-            None => self.ziti.create(&name, BTreeMap::new(), self.now),
-        };
-        self.learn_tokens();
-        let token = self.ziti.routers[&id]
-            .entity
-            .token
-            .clone()
-            .expect("just made");
-        self.given.insert(member, token);
-        self.write_tokens_into_spec();
-    }
-
-    fn write_tokens_into_spec(&mut self) {
-        if self.mode == Mode::ProvidedAlone {
-            let tokens = self
-                .given
-                .iter()
-                .map(|(member, token)| {
-                    let text = format!("{TOKEN_TEXT}{}", token.digest);
-                    (member.clone(), api::router::InlineToken(text))
-                })
-                .collect();
-            self.kube.change_set(|set| set.spec.tokens = Some(tokens));
-        }
-    }
-
-    fn learn_tokens(&mut self) {
-        for router in self
-            .ziti
-            .routers
-            .values()
-            .chain(self.elsewhere.routers.values())
-        {
-            if let Some(token) = &router.entity.token {
-                self.all_tokens
-                    .insert(token.digest.clone(), token.subject.clone());
-            }
-        }
-    }
-
     fn note(&mut self, line: String) {
+        if self.of_many && self.log.len() > KEPT_LINES {
+            self.log.drain(..KEPT_LINES / 2);
+        }
         self.log.push(line);
     }
 
@@ -404,6 +362,7 @@ impl World {
         }
         if cascade == Cascade::Orphan {
             self.ledger.orphaned = true;
+            self.leave_orphans_afar();
         }
         self.kube.change_set(|set| {
             set.metadata.deletion_timestamp = Some(Time(now));
@@ -439,6 +398,9 @@ impl World {
         }
     }
 }
+
+/// How many lines one world of many keeps of its log.
+const KEPT_LINES: usize = 200;
 
 /// The beginning of every token's text.
 pub(crate) const TOKEN_TEXT: &str = "eyJ-the-text-of-";

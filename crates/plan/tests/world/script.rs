@@ -73,12 +73,25 @@ pub(crate) enum Action {
     Node(i32, bool),
     /// A member is taken out, or is wanted again.
     Reserve(i32),
+    /// The cluster of the workloads cannot be reached, or can again.
+    ClusterAway(bool),
+    /// The way there breaks in a reconcile of the set, after so many writes: with
+    /// the reply of one that was carried out, or before it arrived.
+    ClusterBreaks(u32, bool),
+    /// A person gives the cluster up, or takes that back.
+    GiveUp(bool),
+    /// Another ZitiRouter of this name has something there, or no more.
+    Stranger(bool),
     /// All of Kubernetes and every pod goes on for a while.
     Flow(u8),
 }
 
 /// A world, and what happens in it.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a thing that holds or does not"
+)]
 pub(crate) struct Script {
     pub(crate) mode: Mode,
     pub(crate) topology: Topology,
@@ -86,13 +99,15 @@ pub(crate) struct Script {
     /// Keep volumes when the set is deleted, when it is scaled.
     pub(crate) keep_volumes: (bool, bool),
     pub(crate) retain: bool,
+    /// The workloads are in another cluster.
+    pub(crate) afar: bool,
     pub(crate) adopt: bool,
     /// At the end, a person accepts the network that stands there.
     pub(crate) accept_network: bool,
     pub(crate) actions: Vec<Action>,
 }
 
-fn action() -> impl Strategy<Value = Action> {
+fn action(afar: bool) -> impl Strategy<Value = Action> {
     let member = 0..4i32;
     let lose = prop_oneof![Just(Lose::Done), Just(Lose::Never), Just(Lose::Later)];
     let cascade = prop_oneof![2 => Just(Cascade::Background), 2 => Just(Cascade::Foreground), 1 => Just(Cascade::Orphan)];
@@ -140,11 +155,18 @@ fn action() -> impl Strategy<Value = Action> {
         3 => (member.clone(), any::<bool>()).prop_map(|(member, comes)| Action::Node(member, comes)),
         1 => member.prop_map(Action::Reserve),
     ];
-    prop_oneof![12 => life, 3 => wishes, 5 => faults]
+    let cluster = prop_oneof![
+        3 => prop::bool::weighted(0.6).prop_map(Action::ClusterAway),
+        3 => (0..7u32, any::<bool>()).prop_map(|(writes, done)| Action::ClusterBreaks(writes, done)),
+        1 => any::<bool>().prop_map(Action::GiveUp),
+        1 => any::<bool>().prop_map(Action::Stranger),
+    ];
+    let clusters = if afar { 4 } else { 0 };
+    prop_oneof![24 => life, 6 => wishes, 10 => faults, clusters => cluster]
 }
 
-/// Any script.
-pub(crate) fn script() -> impl Strategy<Value = Script> {
+/// Any script of a set; `afar`, one whose workloads are in another cluster.
+pub(crate) fn script(afar: bool) -> impl Strategy<Value = Script> {
     let mode = prop_oneof![4 => Just(Mode::Managed), 1 => Just(Mode::ProvidedSecret), 1 => Just(Mode::ProvidedAlone)];
     let keep = (any::<bool>(), any::<bool>());
     let rarely = prop::bool::weighted(0.2);
@@ -161,16 +183,26 @@ pub(crate) fn script() -> impl Strategy<Value = Script> {
         rarely,
         rarely,
         any::<bool>(),
-        vec(action(), 5..70),
+        vec(action(afar), 5..70),
     )
         .prop_map(
-            |(mode, topology, replicas, keep_volumes, retain, adopt, accept_network, actions)| {
+            move |(
+                mode,
+                topology,
+                replicas,
+                keep_volumes,
+                retain,
+                adopt,
+                accept_network,
+                actions,
+            )| {
                 Script {
                     mode,
                     topology,
                     replicas,
                     keep_volumes,
                     retain,
+                    afar,
                     adopt,
                     accept_network,
                     actions,
@@ -241,7 +273,10 @@ impl World {
             Action::PodEnds(i) => self.finish_pod(&self.member(i)),
             Action::Evict(i) => self.evict(&self.member(i)),
             Action::VolumeLost(i) => self.lose_volume(&self.member(i)),
-            Action::Poll => self.poll(),
+            Action::Poll => {
+                self.poll();
+                self.look_at_cluster();
+            }
             Action::AdvanceClock(seconds) => self.advance(seconds),
             Action::LateWritesLand => self.ziti.land(self.now, true),
             Action::NetworkAway(away) => self.reachable = !away,
@@ -269,6 +304,10 @@ impl World {
             }
             Action::Node(i, comes) => self.change_node(i, comes),
             Action::Reserve(i) => self.reserve(i),
+            Action::ClusterAway(away) => self.cut_off(away),
+            Action::ClusterBreaks(writes, done) => self.break_in_reconcile(writes, done),
+            Action::GiveUp(gives) => self.give_up(gives),
+            Action::Stranger(comes) => self.stranger(comes),
             Action::Flow(rounds) => {
                 for _ in 0..rounds {
                     self.flow();
@@ -284,9 +323,10 @@ impl World {
     /// Kubernetes and the pods go on by themselves.
     pub(crate) fn flow(&mut self) {
         self.advance(2);
+        self.look_at_cluster();
         self.run_stateful_sets();
         self.collect();
-        for i in 0..4 {
+        for i in 0..self.seats {
             let name = self.member(i);
             self.finish_pod(&name);
             self.start_pod(&name);
@@ -297,7 +337,7 @@ impl World {
 
     /// Both controllers see everything.
     pub(crate) fn reconcile_all(&mut self) {
-        for i in 0..4 {
+        for i in 0..self.seats {
             self.reconcile_edge_router(&self.member(i), None, true);
         }
         self.reconcile_set(None);
@@ -341,7 +381,7 @@ impl World {
 
     /// Another network answers at the address, or the first one again.
     pub(crate) fn swap_network(&mut self) {
-        for i in 0..4 {
+        for i in 0..self.seats {
             let name = self.member(i);
             self.drop_connection(&name);
             self.ledger.voluntary.remove(&name);

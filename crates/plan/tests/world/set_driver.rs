@@ -21,6 +21,7 @@ impl World {
     ) -> set::Facts<'a> {
         let name = &self.set_name;
         let kube = &self.kube;
+        let there = !self.is_let_go(object);
         let fault = (!self.reachable || !self.right_network())
             .then(|| Problem::new(reasons::NETWORK_NOT_READY, "the controller is away"));
         let provided = self.is_provided().then(|| {
@@ -33,7 +34,7 @@ impl World {
         set::Facts {
             object,
             settings,
-            home: None,
+            home: self.home_of_facts(object),
             network: if object.spec.network_ref.is_some() {
                 set::Network::Found {
                     fault,
@@ -52,24 +53,28 @@ impl World {
                 .filter(|er| in_set(&er.metadata, name))
                 .cloned()
                 .collect(),
-            stateful_sets: kube.stateful_sets.values().cloned().collect(),
-            nodes: self.is_per_node().then(|| self.nodes()),
-            services: kube.services.values().cloned().collect(),
-            config_maps: kube.config_maps.values().cloned().collect(),
-            extras: kube.extras.values().cloned().collect(),
+            stateful_sets: self.entered(object, kube.stateful_sets.values()),
+            nodes: (there && self.is_per_node()).then(|| self.nodes()),
+            services: self.entered(object, kube.services.values()),
+            config_maps: self.entered(object, kube.config_maps.values()),
+            extras: self.entered(object, kube.extras.values()),
             refusal: None,
             pods: kube
                 .pods
                 .values()
+                .filter(|_| there)
                 .map(|running| running.pod.clone())
                 .collect(),
             claims: kube
                 .claims
                 .values()
+                .filter(|_| there)
                 .map(|volume| volume.claim.clone())
                 .collect(),
             tokens: match &kube.tokens {
                 None => TokensSecret::Absent,
+                Some(_) if !there => TokensSecret::Absent,
+                Some(secret) if self.is_of_stranger(secret) => TokensSecret::Foreign,
                 Some(secret) if secret.owner == object.metadata.uid => {
                     TokensSecret::Ours(secret.keys.clone())
                 }
@@ -102,9 +107,14 @@ impl World {
             self.release_orphans();
             return;
         };
+        if !self.may_work_there(&object) {
+            return;
+        }
+        let object = self.seen(&object);
         let settings = self.settings.clone();
         let facts = self.set_facts(&object, &settings);
         let plan = set::plan(&facts);
+        self.requeue = plan.requeue;
         self.check_set_plan(&facts, &plan);
         let generation = object.metadata.generation;
         for step in &plan.steps {
@@ -122,6 +132,7 @@ impl World {
                 return;
             }
             if *step == set::Step::ReleaseFinalizer {
+                self.let_go();
                 return;
             }
         }
@@ -146,14 +157,20 @@ impl World {
 
     /// Without a ZitiRouter there is nobody else to say that a pod has ended.
     fn release_orphans(&mut self) {
+        if self.is_out_of_sight() {
+            return;
+        }
+        let there = !self.is_given_up();
         for er in self.kube.edge_routers.values().cloned().collect::<Vec<_>>() {
             let pods: Vec<_> = self
                 .kube
                 .pods
                 .values()
+                .filter(|_| there)
                 .map(|running| running.pod.clone())
                 .collect();
-            let workloads: Vec<_> = self.kube.stateful_sets.values().cloned().collect();
+            let workloads = self.kube.stateful_sets.values();
+            let workloads: Vec<_> = workloads.filter(|_| there).cloned().collect();
             if let Some(step) = set::release_orphan(&er, &workloads, &pods) {
                 self.note(format!("  orphan: {}", brief(&step)));
                 self.release_in_use(&step).ok();
@@ -178,6 +195,7 @@ impl World {
         if actual.metadata.resource_version.as_ref() != Some(resource_version) {
             return Err(Refusal::Conflict.into());
         }
+        self.given_up_with(edge_router);
         self.check_in_use(edge_router);
         self.kube.change_edge_router(edge_router, |er| {
             er.metadata.finalizers = Some(finalizers.clone());
@@ -192,6 +210,22 @@ impl World {
         step: &set::Step,
     ) -> Result<(), Fault> {
         self.spend()?;
+        if step.is_of_workloads() && !self.pass(step) {
+            return Err(Fault::Network("the cluster does not answer".to_owned()));
+        }
+        let done = self.carry_out(object, facts, step);
+        if step.is_of_workloads() {
+            self.reply()?;
+        }
+        done
+    }
+
+    fn carry_out(
+        &mut self,
+        object: &api::ZitiRouter,
+        facts: &set::Facts,
+        step: &set::Step,
+    ) -> Result<(), Fault> {
         let now = self.now;
         match step {
             set::Step::AddFinalizer | set::Step::ReleaseFinalizer => {
@@ -208,8 +242,10 @@ impl World {
                 });
             }
             set::Step::DeleteTokens => self.kube.tokens = None,
-            set::Step::ApplyService(service) => self.kube.apply_service(service, now)?,
-            set::Step::ApplyConfigMap(map) => self.kube.apply_config_map(map, now)?,
+            set::Step::ApplyService(service) => {
+                self.kube.apply_service(&self.left(service), now)?;
+            }
+            set::Step::ApplyConfigMap(map) => self.kube.apply_config_map(&self.left(map), now)?,
             set::Step::ApplyEdgeRouter(er) => self.kube.apply_edge_router(er, now)?,
             set::Step::CopyProvidedTokens => {
                 let keys = self
@@ -247,7 +283,7 @@ impl World {
                         });
                     }
                 }
-                if self.kube.tokens.is_none() && self.kube.terminating {
+                if self.kube.tokens.is_none() && self.kube.terminating && !self.kube.afar {
                     return Err(
                         Refusal::Forbidden("the namespace is being terminated".to_owned()).into(),
                     );
@@ -272,7 +308,7 @@ impl World {
             }
             set::Step::ApplyStatefulSet(wanted) => {
                 self.check_workload(object, wanted);
-                self.kube.apply_stateful_set(wanted, now)?;
+                self.kube.apply_stateful_set(&self.left(wanted), now)?;
             }
             set::Step::DeletePod { name, uid, .. } => {
                 let member = self.member_of_pod(name);
@@ -307,7 +343,9 @@ impl World {
                 self.kube.config_maps.remove(name);
                 self.kube.next();
             }
-            set::Step::ApplyExtra(kind, extra) => self.kube.apply_extra(*kind, extra, now)?,
+            set::Step::ApplyExtra(kind, extra) => {
+                self.kube.apply_extra(*kind, &self.left(extra), now)?;
+            }
             set::Step::DeleteExtra { kind, name } => {
                 self.kube.extras.remove(&(kind.kind, name.clone()));
                 self.kube.next();
@@ -328,7 +366,6 @@ impl World {
 
 /// A step in few words, for the log.
 fn brief(step: &set::Step) -> String {
-    let whole = format!("{step:?}");
     match step {
         set::Step::ApplyStatefulSet(set) => format!(
             "ApplyStatefulSet({:?}, {:?})",
@@ -339,6 +376,6 @@ fn brief(step: &set::Step) -> String {
         set::Step::ApplyConfigMap(map) => format!("ApplyConfigMap({:?})", map.metadata.name),
         set::Step::ApplyEdgeRouter(er) => format!("ApplyEdgeRouter({:?})", er.metadata.name),
         set::Step::ApplyExtra(_, extra) => format!("ApplyExtra({:?})", extra.metadata.name),
-        _ => whole,
+        _ => format!("{step:?}"),
     }
 }

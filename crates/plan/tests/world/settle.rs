@@ -26,6 +26,7 @@ impl World {
         self.lose = super::Lose::No;
         self.unpause();
         self.reachable = true;
+        self.heal_cluster();
         if !self.right_network() {
             if script.accept_network && !self.is_provided() {
                 self.confirmed = Some(self.ziti.identity.clone());
@@ -39,7 +40,7 @@ impl World {
             if round % 40 == 0 {
                 self.people_mend(round > 0);
             }
-            if self.kube.set.is_none() && !self.kube.terminating && self.kube.has_orphans() {
+            if self.kube.set.is_none() && !self.kube.terminating && self.has_orphans() {
                 // Left to be taken back.
                 self.create_set();
             }
@@ -100,7 +101,7 @@ impl World {
         if !self.is_provided() {
             return;
         }
-        for ordinal in 0..4 {
+        for ordinal in 0..self.seats {
             let name = self.member(ordinal);
             let identity = self
                 .kube
@@ -140,7 +141,7 @@ impl World {
     }
 
     /// The first thing that is not as wished.
-    fn missing(&self) -> Option<String> {
+    pub(crate) fn missing(&self) -> Option<String> {
         let Some(set) = &self.kube.set else {
             return self.left_over();
         };
@@ -250,16 +251,22 @@ impl World {
     /// What is left after a deletion.
     fn left_over(&self) -> Option<String> {
         let kube = &self.kube;
+        if self.is_left_behind() {
+            // By a person's word; what is at the hub goes all the same.
+            let count = kube.edge_routers.len() + kube.enrollment.len();
+            return (count > 0).then(|| format!("{count} objects are left at the hub"));
+        }
+        let (others, secrets_of_others) = self.of_others();
         let left = [
             ("EdgeRouters", kube.edge_routers.len()),
             ("pods", kube.pods.len()),
-            ("Services", kube.services.len()),
-            ("ConfigMaps", kube.config_maps.len()),
+            ("Services", kube.services.len() - others),
+            ("ConfigMaps", kube.config_maps.len() - others),
             ("other objects", kube.extras.len()),
             ("StatefulSets", kube.stateful_sets.len()),
             (
                 "Secrets",
-                usize::from(kube.tokens.is_some())
+                usize::from(kube.tokens.is_some()) - secrets_of_others
                     + usize::from(kube.provided_copy.is_some())
                     + kube.enrollment.len(),
             ),
@@ -301,7 +308,11 @@ impl World {
             self.flow();
             self.reconcile_all();
         }
+        // The operator begins anew, and has not looked at the cluster yet.
+        self.forget_cluster();
+        self.reconcile_all();
         let after = (self.kube.version(), self.ziti.writes);
+        self.look_at_cluster();
         self.must(before == after, || {
             format!("a steady state costs writes: {before:?} to {after:?}")
         });
@@ -314,7 +325,8 @@ impl World {
             controller_image: "registry.example/controller:7".into(),
             ..self.settings.clone()
         };
-        let plan = set::plan(&self.set_facts(&object, &upgraded));
+        let seen = self.seen(&object);
+        let plan = set::plan(&self.set_facts(&seen, &upgraded));
         self.must(plan.steps.is_empty(), || {
             format!(
                 "an upgrade of the operator changes something: {:?}",
