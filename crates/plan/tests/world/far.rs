@@ -363,7 +363,10 @@ impl World {
         };
         let here = self.kube.edge_routers.values();
         let mut here = here.map(|er| er.metadata.owner_references.as_deref().unwrap_or_default());
-        here.any(<[_]>::is_empty) || self.homes().iter().any(|home| far.orphaned.contains(home))
+        let copy = self.kube.provided_copy.as_ref();
+        let left = copy.is_some_and(|secret| secret.owner.is_none());
+        left || here.any(<[_]>::is_empty)
+            || self.homes().iter().any(|home| far.orphaned.contains(home))
     }
 
     /// The faults of the cluster stop. One that was given up comes back where
