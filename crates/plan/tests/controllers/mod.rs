@@ -15,7 +15,7 @@ mod script;
 mod secrets;
 mod settle;
 
-pub(crate) use script::{Action, Script, script};
+pub(crate) use script::{Action, Fault, Script, script};
 
 use self::kube::Kube;
 use self::secrets::Secrets;
