@@ -486,6 +486,38 @@ fn a_new_one_is_asked_for_once_a_day_where_the_authority_ends_first() {
 }
 
 #[test]
+fn an_issuer_that_fails_is_asked_once_a_day() {
+    let asked = |told: fn(&mut serde_json::Value, String), ago: SignedDuration| {
+        let mut world = World::running(365);
+        let mut offered = world.offered("first", authority("old", 3000), life(100));
+        offered.own = Life {
+            from: now() - DAY * 200,
+            until: now() + DAY * 3650,
+        };
+        world.offer(&offered);
+        for certificate in &mut world.extras {
+            told(&mut certificate.data["status"], (now() - ago).to_string());
+        }
+        let steps = world.plan().steps;
+        steps.iter().any(|step| matches!(step, Step::Reissue(_)))
+    };
+    let failed = |status: &mut serde_json::Value, at: String| {
+        let conditions = status["conditions"].as_array_mut().unwrap();
+        conditions.push(json!({
+            "type": "Issuing", "status": "False", "reason": "Failed", "message": "no",
+            "lastTransitionTime": at,
+        }));
+    };
+    let forgotten = |status: &mut serde_json::Value, at: String| {
+        status["lastFailureTime"] = json!(at);
+    };
+    for told in [failed, forgotten] {
+        assert!(!asked(told, SignedDuration::from_secs(5)));
+        assert!(asked(told, DAY * 2));
+    }
+}
+
+#[test]
 fn what_is_trusted_is_not_lost_unnoticed() {
     let mut world = World::running(365);
     world.root = Root::Absent;

@@ -368,4 +368,27 @@ mod mended {
             });
         }
     }
+
+    /// When it last looked, nobody led. Since then it was away, and now there is an
+    /// election.
+    #[test]
+    fn an_election_after_one_that_the_operator_saw_is_no_dead_member() {
+        for (first, second) in (0..3).flat_map(|one| (0..3).map(move |two| (one, two))) {
+            let sees = [Action::Kill(first), Action::Tick(1)];
+            let away = [
+                Action::Reconcile(world::Fault::None),
+                Action::Hours(1),
+                Action::Restart,
+                Action::Reconcile(world::Fault::None),
+                Action::Tick(1),
+            ];
+            let again = [
+                Action::Kill(second),
+                Action::Tick(1),
+                Action::Reconcile(world::Fault::None),
+            ];
+            let begin = [Action::Flow(30)];
+            play(&script(3, [&begin[..], &sees, &away, &again].concat()));
+        }
+    }
 }

@@ -25,6 +25,13 @@ use std::collections::BTreeSet;
 /// The port at which the sidecar of a member gives a snapshot of its database to
 /// whoever shows the certificate of a backup.
 pub const BACKUP_PORT: u16 = 10091;
+
+/// Whether members give their database to whoever shows that certificate: not where
+/// another signs them, which may do so for anybody, and backups cannot be made.
+pub(super) fn gives_copies(object: &ZitiController) -> bool {
+    object.spec.pki.issuer_ref.is_none()
+}
+
 /// How often a Job that failed is tried again before it is given up.
 const RETRIES: i32 = 2;
 /// How late a Job may still be started, in seconds.

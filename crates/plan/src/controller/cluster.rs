@@ -249,11 +249,12 @@ pub(super) fn restart(facts: &Facts, members: &[Member]) -> Option<Step> {
     due.sort_by_key(|(member, _)| (member.is_up(), member.is_ready(), member.leads()));
     let (member, why) = due.into_iter().next()?;
     // One that does not work is no loss, unless the leader counts on its vote. An
-    // election makes all of them unready for a moment: that is waited for.
+    // election makes all of them unready for a moment: that is waited for. How long
+    // nobody led is not known while nobody asks, so it must be unready as long.
     let idle = !member.is_ready()
         && match led(facts) {
             Some(_) => !member.is_connected(),
-            None => leaderless_for(facts) >= LEADERLESS,
+            None => leaderless_for(facts).min(member.unready_for(facts)) >= LEADERLESS,
         };
     let alone = counted().count() == 1;
     let spare = may_lose_one(facts) && (!member.is_up() || counted().all(|one| one.is_up()));

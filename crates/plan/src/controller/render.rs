@@ -1,6 +1,6 @@
 //! The objects of a ZitiController, as they should be, but for its workload.
 
-use super::backup::BACKUP_PORT;
+use super::backup::{BACKUP_PORT, gives_copies};
 use super::config::{all_files, client_api, node_port};
 use super::{Facts, PORT, RootFacts};
 use crate::set::applied::{hash, stamp};
@@ -107,7 +107,9 @@ fn member_service(object: &ZitiController, member: &str) -> Service {
         target_port: Some(IntOrString::Int(i32::from(BACKUP_PORT))),
         ..port(BACKUP_PORT)
     };
-    if let Some(spec) = &mut service.spec {
+    if let Some(spec) = &mut service.spec
+        && gives_copies(object)
+    {
         spec.ports.get_or_insert_default().push(backup);
     }
     service

@@ -4,7 +4,7 @@
 //! all share (`subPathExpr`); what it mounts that way it never sees change, so a
 //! change comes with a new pod. The sidecar is `ziti-agent controller`.
 
-use super::backup::BACKUP_PORT;
+use super::backup::{BACKUP_PORT, gives_copies};
 use super::config::{CONFIG_FILE, DATA_DIR, PKI_DIR, files};
 use super::render::{labels, metadata, name_of, selector};
 use super::{Facts, PORT, web};
@@ -137,7 +137,7 @@ fn template(facts: &Facts, config_map: &str, agent: &str, image: &str) -> PodTem
             ..ObjectMeta::default()
         }),
         spec: Some(PodSpec {
-            init_containers: Some(vec![sidecar(agent)]),
+            init_containers: Some(vec![sidecar(object, agent)]),
             containers: vec![controller(object, image)],
             termination_grace_period_seconds: Some(HANDOVER + ENDING),
             automount_service_account_token: Some(false),
@@ -268,8 +268,8 @@ fn controller(object: &ZitiController, image: &str) -> Container {
     }
 }
 
-fn sidecar(image: &str) -> Container {
-    let args = [
+fn sidecar(object: &ZitiController, image: &str) -> Container {
+    let mut args = vec![
         "controller".to_owned(),
         "--member".to_owned(),
         MEMBER.to_owned(),
@@ -283,17 +283,8 @@ fn sidecar(image: &str) -> Container {
         SIDECAR_PORT.to_string(),
         "--drain-seconds".to_owned(),
         HANDOVER.to_string(),
-        // Whoever makes backups asks here; always, so that to begin with them
-        // restarts nobody.
-        "--backup-port".to_owned(),
-        BACKUP_PORT.to_string(),
-        "--certificate".to_owned(),
-        format!("{PKI_DIR}/{}", files::CERT),
-        "--key".to_owned(),
-        format!("{PKI_DIR}/{}", files::KEY),
-        "--trust".to_owned(),
-        format!("{PKI_DIR}/{}", files::CA),
     ];
+    let mut ports = vec![sidecar_port()];
     let mut mounts = vec![
         mount("tmp", CONTROLLER_TMP),
         data(),
@@ -302,13 +293,28 @@ fn sidecar(image: &str) -> Container {
             ..mount("bootstrap", BOOTSTRAP_DIR)
         },
     ];
-    mounts.extend(pki_files(&[files::CERT, files::KEY]));
+    if gives_copies(object) {
+        // Whoever makes backups asks here; whether or not there are any, so that to
+        // begin with them restarts nobody.
+        args.extend([
+            "--backup-port".to_owned(),
+            BACKUP_PORT.to_string(),
+            "--certificate".to_owned(),
+            format!("{PKI_DIR}/{}", files::CERT),
+            "--key".to_owned(),
+            format!("{PKI_DIR}/{}", files::KEY),
+            "--trust".to_owned(),
+            format!("{PKI_DIR}/{}", files::CA),
+        ]);
+        ports.push(backup_port());
+        mounts.extend(pki_files(&[files::CERT, files::KEY]));
+    }
     let hook = [AGENT, "drain", "--controller-tmp", CONTROLLER_TMP].map(str::to_owned);
     Container {
         name: SIDECAR_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
         command: Some(vec![AGENT.to_owned()]),
-        args: Some(args.to_vec()),
+        args: Some(args),
         env: Some(environment()),
         restart_policy: Some("Always".to_owned()),
         lifecycle: Some(Lifecycle {
@@ -320,7 +326,7 @@ fn sidecar(image: &str) -> Container {
             }),
             ..Lifecycle::default()
         }),
-        ports: Some(vec![sidecar_port(), backup_port()]),
+        ports: Some(ports),
         resources: Some(resources()),
         security_context: Some(restricted()),
         // It sees a leader and is connected to it: neither the port nor any of

@@ -35,8 +35,8 @@ use kube::ResourceExt;
 use kube::core::DynamicObject;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long after it was issued a certificate is not asked for anew, although the
-/// authority that signed it ends before it does.
+/// How long after it was issued, or asked for in vain, a certificate is not asked for
+/// anew, although the authority that signed it ends before it does.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(24);
 
 /// What there is of cert-manager's work.
@@ -250,7 +250,9 @@ impl<'a> Place<'a> {
             trouble::is_up_to_date(object)
                 && issuing.is_none_or(|condition| condition.status != "True")
         });
-        let asked = now.duration_since(offered.own.from) < PATIENCE;
+        let tried = self.object().and_then(trouble::tried_at);
+        let since = offered.own.from.max(tried.unwrap_or(offered.own.from));
+        let asked = now.duration_since(since) < PATIENCE;
         idle && !asked && offered.life.is_due(now) && !offered.own.is_due(now)
     }
 }

@@ -4,6 +4,7 @@ use super::super::Facts;
 use super::{Offer, Place, Trust, places};
 use crate::edge_router::Problem;
 use api::reasons;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
 
 /// A condition of a Certificate.
@@ -25,6 +26,18 @@ pub(super) fn condition<'a>(object: &'a DynamicObject, type_: &str) -> Option<Co
         message: text("message"),
         generation: found["observedGeneration"].as_i64(),
     })
+}
+
+/// When cert-manager was last asked for another one, or failed to give it.
+pub(super) fn tried_at(object: &DynamicObject) -> Option<Timestamp> {
+    let status = &object.data["status"];
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let issuing = conditions.filter(|one| one["type"] == "Issuing");
+    let turned = issuing.map(|one| &one["lastTransitionTime"]);
+    turned
+        .chain([&status["lastFailureTime"]])
+        .filter_map(|at| at.as_str()?.parse().ok())
+        .max()
 }
 
 /// Whether cert-manager says that what was issued is what the Certificate asks for
