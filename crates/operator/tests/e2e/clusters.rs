@@ -103,7 +103,7 @@ fn nothing_but_what_routers_need(far: &Far) -> Result<()> {
 
 /// A set there with everything that a set may have is made, rolled and taken away again.
 async fn exposed(stage: &Stage) -> Result<()> {
-    let spec = json!({"replicas": 1, "clusterRef": {"name": OTHER}, "tunnel": {"mode": "proxy"},
+    let spec = json!({"replicas": 1, "clusterRef": {"name": OTHER},
         "networkPolicy": {"enabled": true},
         "edge": {"expose": {"type": "Ingress"}, "advertise": {"host": "{member}.edge.example.com"}}});
     stage.create_set("exposed", spec).await?;
