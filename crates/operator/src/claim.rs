@@ -133,7 +133,8 @@ impl<'a> Claimant<'a> {
 
     /// Whether what was found is this one's.
     fn check(&self, kind: &str, found: &impl ResourceExt) -> Result<(), Problem> {
-        if found.labels().get(self.label) == Some(&self.name) {
+        let ours = found.labels().get(self.label) == Some(&self.name);
+        if ours && !self.place.is_anothers(found.meta()) {
             return Ok(());
         }
         let message = format!(

@@ -176,6 +176,18 @@ impl Place {
         }
     }
 
+    /// Whether an object there is another home's: neither this set's, nor left by one
+    /// in whose place it is.
+    pub(crate) fn is_anothers(&self, metadata: &ObjectMeta) -> bool {
+        let Some(afar) = &self.afar else {
+            return false;
+        };
+        let mut metadata = metadata.clone();
+        self.enter(&mut metadata);
+        let mut owners = metadata.owner_references.iter().flatten();
+        owners.any(|owner| owner.controller == Some(true) && owner.uid != afar.owner.uid)
+    }
+
     /// Objects there, read live.
     pub(crate) async fn list<K>(&self, params: &ListParams) -> Result<Vec<K>, Error>
     where

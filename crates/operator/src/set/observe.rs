@@ -255,6 +255,9 @@ async fn tokens(
             .flatten()
             .map(|(key, value)| (key.clone(), digest_of(&value.0)))
             .collect();
+        if place.is_anothers(secret.meta()) {
+            return Ok(TokensSecret::Foreign);
+        }
         return Ok(if io::is_owned_by(secret, object) {
             TokensSecret::Ours(keys)
         } else {

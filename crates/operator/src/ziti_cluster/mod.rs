@@ -123,7 +123,17 @@ async fn look(context: &Context, object: &ZitiCluster) -> Result<Answer, Problem
 /// The link that the object asks for: the one there is, while what it was made of
 /// is unchanged, else a new one.
 async fn link(context: &Context, object: &ZitiCluster, path: &str) -> Result<Link, Problem> {
-    let inputs = credential::read(context, object).await?;
+    let inputs = match credential::read(context, object).await {
+        // A namespace that is deleted takes the Secret at once, and what is deployed
+        // has to be taken away nevertheless.
+        Err(problem) if object.metadata.deletion_timestamp.is_some() => {
+            let known = context.clusters.get(path);
+            return known
+                .filter(|_| problem.reason == reasons::SOURCE_MISSING)
+                .ok_or(problem);
+        }
+        read => read?,
+    };
     let now = Timestamp::now();
     let known = context.clusters.get(path).filter(|link| {
         link.inputs == inputs.digest && link.renew_at.is_none_or(|renew_at| now < renew_at)
