@@ -255,7 +255,7 @@ async fn tokens(
             .flatten()
             .map(|(key, value)| (key.clone(), digest_of(&value.0)))
             .collect();
-        if place.is_anothers(secret.meta()) {
+        if place.is_anothers(&secret.metadata) {
             return Ok(TokensSecret::Foreign);
         }
         return Ok(if io::is_owned_by(secret, object) {
