@@ -7,17 +7,18 @@
 use api::ZitiController;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{CustomResourceExt, ResourceExt};
 use plan::Settings;
-use plan::controller::backup::{self, Copies};
+use plan::controller::backup::{self, BACKUP_PORT, Copies};
 use plan::controller::pki::{Issue, Leaf, Life, MemberPki, due, spiffe};
 use plan::controller::restore::{self, Key};
 use plan::controller::web::WebCertificate;
 use plan::controller::{
-    Admin, Bootstrap, Cluster, Facts, OperatorToken, Peer, Root, RootFacts, Step, Users, network,
-    plan,
+    Admin, Bootstrap, Cluster, Facts, OperatorToken, PORT, Peer, Root, RootFacts, Step, Users,
+    network, plan,
 };
 use plan::edge_router::Problem;
+use plan::set::sidecar::SIDECAR_PORT;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -335,4 +336,25 @@ fn a_status_at_rest_says_who_leads_and_when_certificates_end() {
         status.certificate_expiry,
         status.root_expiry
     ));
+}
+
+/// The rule of the API knows the ports that a member's pod has otherwise.
+#[test]
+fn figures_are_served_at_no_port_that_is_taken() {
+    let taken = [PORT, SIDECAR_PORT, BACKUP_PORT];
+    let rule = format!("!(self in [{}, {}, {}])", taken[0], taken[1], taken[2]);
+    let crd = serde_json::to_string(&ZitiController::crd()).unwrap();
+    assert!(crd.contains(&rule), "{rule}");
+}
+
+/// Whoever may have the issuer sign a certificate could ask for any name in it, and so
+/// for the database.
+#[test]
+fn where_another_issues_certificates_nobody_is_given_the_database() {
+    let with = object(json!({"pki": {"issuerRef": {"name": "network"}}}));
+    for (object, open) in [(with, false), (object(json!({})), true)] {
+        let shown: String = applied(&object).values().map(Value::to_string).collect();
+        assert_eq!(shown.contains("--backup-port"), open);
+        assert_eq!(shown.contains(&BACKUP_PORT.to_string()), open, "{shown}");
+    }
 }

@@ -94,8 +94,8 @@ pub struct Metrics {
     #[serde(default = "metrics_port")]
     #[schemars(range(min = 1024, max = 65535))]
     #[x_kube(validation = (
-        "!(self in [1280, 10090])",
-        "1280 is the port of the APIs, and 10090 that of the sidecar"
+        "!(self in [1280, 10090, 10091])",
+        "1280 is the port of the APIs, 10090 that of the sidecar, and 10091 that of backups"
     ))]
     pub port: u16,
 }

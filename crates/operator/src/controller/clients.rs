@@ -113,6 +113,14 @@ impl Clients {
         }
     }
 
+    /// Forget the failures of members that are in the cluster by now: Ziti may go on
+    /// after we have stopped waiting for it, and a person may have mended it.
+    pub(super) fn have_joined(&self, path: &str, is_in: impl Fn(&str) -> bool) {
+        if let Some(entry) = self.lock().get_mut(path) {
+            entry.joins.retain(|member, _| !is_in(member));
+        }
+    }
+
     /// What was seen on the network not long ago.
     pub(super) fn seen(&self, path: &str) -> Option<Seen> {
         let entries = self.lock();
@@ -125,5 +133,23 @@ impl Clients {
         if let Some(entry) = self.lock().get_mut(path) {
             entry.seen = seen.map(|seen| (Instant::now(), seen));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_forgotten_once_its_member_is_in_the_cluster() {
+        let clients = Clients::default();
+        clients.put("coast/lamp", "inputs", HashMap::new());
+        for member in ["one", "two"] {
+            let failed = Some("timeout".to_owned());
+            clients.tried_to_join("coast/lamp", member, failed);
+        }
+        clients.have_joined("coast/lamp", |member| member == "one");
+        let left = clients.joins("coast/lamp");
+        assert_eq!(left.keys().collect::<Vec<_>>(), ["two"]);
     }
 }

@@ -15,8 +15,9 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use kube::core::DynamicObject;
 use plan::Settings;
+use plan::controller::config::control_plane;
 use plan::controller::web::WebCertificate;
-use plan::controller::{Cluster, Facts, FailedJoin, Users};
+use plan::controller::{Cluster, Facts, FailedJoin, MOST_MEMBERS, Users};
 use plan::edge_router::Problem;
 use plan::set::extra::CERTIFICATE;
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,11 +100,36 @@ pub(super) async fn observe(context: &Context, object: &ZitiController) -> Resul
         network,
         users,
         cluster: Ok(Cluster::default()),
-        joins: context.controllers.joins(&io::path(object)),
+        joins: BTreeMap::new(),
     };
     observed.cluster = cluster::ask(context, object, &observed).await;
+    observed.joins = joins(context, object, &observed.cluster);
     observed.outside = copies::ask(context, object, &observed).await;
     Ok(observed)
+}
+
+/// Members that could not be taken in, and are not in the cluster at their address.
+fn joins(
+    context: &Context,
+    object: &ZitiController,
+    cluster: &Result<Cluster, Problem>,
+) -> BTreeMap<String, FailedJoin> {
+    let path = io::path(object);
+    let cluster = cluster.as_ref().ok();
+    let led = cluster.filter(|cluster| cluster.leader().is_some());
+    if let Some(cluster) = led {
+        let places: BTreeMap<String, String> = (0..MOST_MEMBERS)
+            .map(|ordinal| {
+                let member = names::controller_member(&object.name_any(), ordinal);
+                (member, format!("tls:{}", control_plane(object, ordinal)))
+            })
+            .collect();
+        context.controllers.have_joined(&path, |member| {
+            let peer = cluster.peer(member);
+            peer.is_some_and(|peer| places.get(member) == Some(&peer.address))
+        });
+    }
+    context.controllers.joins(&path)
 }
 
 async fn network(

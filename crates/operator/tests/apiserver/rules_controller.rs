@@ -54,6 +54,11 @@ async fn what_is_said_of_the_apis() {
             refused("10090 that of the sidecar"),
         ),
         (
+            "that of backups",
+            web(json!({"metrics": {"port": 10091}})),
+            refused("10091 that of backups"),
+        ),
+        (
             "a certificate in no Secret",
             web(json!({"altServerCerts": [{}]})),
             refused("secretRef"),
