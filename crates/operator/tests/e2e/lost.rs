@@ -69,9 +69,24 @@ async fn lone_controller(stage: &Stage) -> Result<()> {
             claim.uid() != old.uid()
         })
         .await?;
-    until_ready_is_false(stage, reasons::DATABASE_LOST).await?;
+    // Until its new claim is there the network counts as lost as well, since there is none.
+    let by_its_word = "by the member's own word";
+    stage
+        .until(CONTROLLER, by_its_word, |object: &ZitiController| {
+            let conditions = object.status.iter().flat_map(|status| &status.conditions);
+            let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
+            ready.any(|ready| {
+                ready.reason == reasons::DATABASE_LOST
+                    && !ready.message.contains("there is no volume")
+            })
+        })
+        .await?;
     let took = begun.elapsed().as_secs_f64();
     say(&format!("a lost volume is told after {took:.1} s"));
+    let list = ["--", "ziti", "agent", "cluster", "list"];
+    let asked = ["exec", &member, "-c", "controller"];
+    let listed = stage.kubectl(&[&asked[..], &list].concat())?;
+    ensure!(!listed.contains(&member), "it is in a cluster:\n{listed}");
     try_join_all(nothing_written.into_iter().map(Witness::end)).await?;
 
     let begun = Instant::now();
@@ -127,7 +142,14 @@ async fn lost_quorum(stage: &Stage) -> Result<()> {
     for member in &lost {
         kill(stage, member).await?;
     }
-    until_ready_is_false(stage, reasons::QUORUM_LOST).await?;
+    stage
+        .until(CONTROLLER, "without a quorum", |object: &ZitiController| {
+            object.status.as_ref().is_some_and(|status| {
+                truth(&status.conditions, "Ready") == Some("False")
+                    && reason(&status.conditions, "Ready") == Some(reasons::QUORUM_LOST)
+            })
+        })
+        .await?;
     let took = begun.elapsed().as_secs_f64();
     say(&format!("a lost quorum is told after {took:.1} s"));
     // A leader is told to have nobody left before it gives up.
@@ -222,19 +244,6 @@ async fn kill(stage: &Stage, pod: &str) -> Result<()> {
         ..DeleteParams::default()
     };
     stage.delete::<Pod>(pod, &at_once).await
-}
-
-async fn until_ready_is_false(stage: &Stage, why: &str) -> Result<()> {
-    let what = format!("not ready: {why}");
-    stage
-        .until(CONTROLLER, &what, |object: &ZitiController| {
-            object.status.as_ref().is_some_and(|status| {
-                truth(&status.conditions, "Ready") == Some("False")
-                    && reason(&status.conditions, "Ready") == Some(why)
-            })
-        })
-        .await?;
-    Ok(())
 }
 
 /// Waits until both routers are connected to that member, by its own word: what the operator says of
