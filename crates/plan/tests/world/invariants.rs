@@ -52,12 +52,19 @@ impl World {
         self.no_shared_identity();
     }
 
+    /// Whether a router is another installation's, and so its own affair.
+    pub(crate) fn is_of_another_farm(&self, tags: &BTreeMap<String, String>) -> bool {
+        let uid = tags.get(names::TAG_INSTALL_UID);
+        uid.is_some() && uid != self.settings.install_uid.as_ref()
+    }
+
     /// One object never has two routers on a network.
     fn no_second_entity(&mut self) {
         let mut owners = BTreeSet::new();
         for router in self.ziti.routers.values() {
             let tags = &router.entity.tags;
             if let Some(name) = tags.get(names::TAG_NAME)
+                && !self.is_of_another_farm(tags)
                 && !owners.insert((tags.get(names::TAG_NAMESPACE).cloned(), name.clone()))
             {
                 let name = name.clone();

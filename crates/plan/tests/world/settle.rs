@@ -68,10 +68,10 @@ impl World {
     /// What a person would do who reads the conditions.
     ///
     /// Later on they also replace a token that looks usable and does not help.
-    /// What a person paused goes on, also where its ZitiRouter is gone.
+    /// What a person paused goes on, also where its ZitiRouter is gone or lets go of it.
     fn unpause(&mut self) {
         self.change_spec(|spec| spec.paused = false);
-        if self.kube.set.is_none() {
+        if self.kube.set.is_none() || self.ledger.orphaned {
             for er in self.kube.edge_routers.values_mut() {
                 er.spec.paused = false;
             }
@@ -288,8 +288,9 @@ impl World {
             return None;
         }
         let surplus = self.ziti.routers.values().filter(|router| {
-            let name = router.entity.tags.get(names::TAG_NAME);
-            name.is_some_and(|name| !wished.contains(name))
+            let tags = &router.entity.tags;
+            let name = tags.get(names::TAG_NAME);
+            !self.is_of_another_farm(tags) && name.is_some_and(|name| !wished.contains(name))
         });
         surplus
             .map(|router| router.entity.name.clone())
