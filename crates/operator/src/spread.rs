@@ -178,7 +178,9 @@ fn placed(document: &Value, name: &str, cluster: &str, longest: usize) -> Result
     metadata.insert("name".to_owned(), json!(full));
     let metadata = &mut object["metadata"];
     map(metadata, "labels")?.insert(names::LABEL_SPREAD.to_owned(), json!(name));
-    if let Some(annotations) = metadata["annotations"].as_object_mut() {
+    // By an index, one that is not there would be made.
+    let annotations = metadata.get_mut("annotations");
+    if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
         annotations.remove(LAST_APPLIED);
     }
     map(&mut object, "spec")?.insert("clusterRef".to_owned(), json!({"name": cluster}));
