@@ -518,6 +518,21 @@ fn an_issuer_that_fails_is_asked_once_a_day() {
 }
 
 #[test]
+fn what_is_trusted_can_be_put_back_from_what_members_are_told() {
+    let mut world = World::running(300);
+    let Root::Sound(root) = &mut world.root else {
+        panic!("it is there");
+    };
+    root.trust_domain = None;
+    let plan = world.plan();
+    let keep = plan.steps.iter().find_map(|step| match step {
+        Step::KeepTrust { trust_domain, .. } => Some(trust_domain),
+        _ => None,
+    });
+    assert_eq!(keep, Some(&world.object.trust_domain()), "{plan:?}");
+}
+
+#[test]
 fn what_is_trusted_is_not_lost_unnoticed() {
     let mut world = World::running(365);
     world.root = Root::Absent;

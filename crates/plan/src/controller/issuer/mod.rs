@@ -287,7 +287,7 @@ pub(super) fn certificates<'a>(
     let places = places(facts, issuer);
     let bundle = bundle(facts, issuer, &places);
     let root = match &facts.root {
-        Root::Sound(root) if root.bundle == bundle => root,
+        Root::Sound(root) if root.bundle == bundle && root.trust_domain.is_some() => root,
         Root::Absent if bundle.is_empty() => return None,
         Root::Sound(_) | Root::Absent => {
             steps.push(Step::KeepTrust {
