@@ -10,11 +10,11 @@ use api::{EdgeRouter, ZitiCluster, ZitiNetwork, ZitiRouter};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::Store;
+use kube::runtime::reflector::{ObjectRef, Store};
 use plan::Settings;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -44,6 +44,13 @@ pub(crate) struct Stores {
     pub(crate) edge_routers: Store<EdgeRouter>,
     pub(crate) routers: Store<ZitiRouter>,
     pub(crate) clusters: Store<ZitiCluster>,
+}
+
+impl Stores {
+    /// The ZitiCluster of that name.
+    pub(crate) fn cluster(&self, namespace: &str, name: &str) -> Option<Arc<ZitiCluster>> {
+        self.clusters.get(&ObjectRef::new(name).within(namespace))
+    }
 }
 
 /// How long to wait after failures, for each object by itself.

@@ -1,8 +1,8 @@
-//! Files with YAML documents, for the commands that read one.
+//! YAML documents, for the commands that read or print some.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// Read a file, `-` for standard input.
@@ -27,4 +27,14 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Value>> {
         .into_iter()
         .filter(|document| !document.is_null())
         .collect())
+}
+
+/// Print objects, for `kubectl apply`.
+pub(crate) fn print(objects: &[Value]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for object in objects {
+        let text = serde_saphyr::to_string(object).context("writing an object as YAML")?;
+        writeln!(out, "---\n{text}").context("printing an object")?;
+    }
+    Ok(())
 }

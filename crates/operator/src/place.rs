@@ -7,7 +7,7 @@
 use crate::context::Context;
 use crate::io;
 use crate::problem::Error;
-use api::{EdgeRouter, ZitiCluster, ZitiRouter, names, reasons};
+use api::{EdgeRouter, ZitiRouter, names, reasons};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, ListParams};
@@ -246,8 +246,7 @@ impl Place {
 
 /// Why there is no link to a cluster.
 fn without_link(context: &Context, namespace: &str, cluster: &str) -> Problem {
-    let reference = ObjectRef::<ZitiCluster>::new(cluster).within(namespace);
-    if context.stores.clusters.get(&reference).is_some() {
+    if context.stores.cluster(namespace, cluster).is_some() {
         return Problem::new(reasons::PENDING, "it has not been reached yet");
     }
     let message = "it does not exist in this namespace: create it";

@@ -12,7 +12,6 @@ use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::PathBuf;
 
 /// The longest name of a ZitiRouter, and of one of topology PerMember. The API server
@@ -85,12 +84,7 @@ pub(crate) fn run(args: &SpreadArgs) -> Result<()> {
             runtime.block_on(select(selector, namespace))?
         }
     };
-    let mut out = std::io::stdout().lock();
-    for object in spread(document, &clusters)? {
-        let text = serde_saphyr::to_string(&object).context("writing a ZitiRouter as YAML")?;
-        writeln!(out, "---\n{text}").context("printing a ZitiRouter")?;
-    }
-    Ok(())
+    documents::print(&spread(document, &clusters)?)
 }
 
 /// The ZitiClusters with these labels. One that is being deleted waits for its

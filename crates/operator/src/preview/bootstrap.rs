@@ -2,12 +2,12 @@
 //! cannot reach before a router runs there. `main` calls [`run`].
 
 use super::{Installation, Look, Overlay, connect, reading};
+use crate::documents;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use plan::ziti_cluster::grant;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io::Write;
 
 #[derive(Debug, Args)]
 #[command(
@@ -39,12 +39,7 @@ pub(crate) fn run(args: &BootstrapArgs) -> Result<()> {
         .build()
         .context("starting the runtime")?;
     let objects = runtime.block_on(objects(args))?;
-    let mut out = std::io::stdout().lock();
-    for object in objects {
-        let text = serde_saphyr::to_string(&object).context("writing an object as YAML")?;
-        writeln!(out, "---\n{text}").context("printing an object")?;
-    }
-    Ok(())
+    documents::print(&objects)
 }
 
 async fn objects(args: &BootstrapArgs) -> Result<Vec<Value>> {

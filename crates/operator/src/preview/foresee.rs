@@ -10,7 +10,7 @@ use crate::ziti_cluster::{self, Links};
 use crate::{controller, edge_router, network, poller, set};
 use anyhow::{Context as _, Result, bail};
 use api::reasons;
-use api::{EdgeRouter, ZitiCluster, ZitiController, ZitiNetwork, ZitiRouter};
+use api::{EdgeRouter, ZitiController, ZitiNetwork, ZitiRouter};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -193,8 +193,7 @@ impl Look {
 
     /// Look at another cluster, so that a set there can be looked at.
     async fn reach(&self, namespace: &str, name: &str) -> Result<()> {
-        let reference = ObjectRef::<ZitiCluster>::new(name).within(namespace);
-        let object = self.context.stores.clusters.get(&reference);
+        let object = self.context.stores.cluster(namespace, name);
         let object =
             object.with_context(|| format!("namespace {namespace} has no ZitiCluster {name}"))?;
         match ziti_cluster::judge(&self.context, &object).await.verdict {
@@ -221,8 +220,7 @@ impl Look {
         let cluster = cluster.with_context(|| {
             format!("ZitiRouter {name} has no spec.clusterRef: it runs in this cluster, where the operator deploys it")
         })?;
-        let reference = ObjectRef::<ZitiCluster>::new(cluster).within(namespace);
-        let known = self.context.stores.clusters.get(&reference);
+        let known = self.context.stores.cluster(namespace, cluster);
         let known =
             known.with_context(|| format!("namespace {namespace} has no ZitiCluster {cluster}"))?;
         let there = known.remote_namespace();

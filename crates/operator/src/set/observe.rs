@@ -100,6 +100,7 @@ pub(super) async fn without_workloads(
     context: &Context,
     object: &ZitiRouter,
     there: String,
+    edge_routers: Vec<EdgeRouter>,
 ) -> Result<Observed, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let params = by_label(object);
@@ -109,7 +110,7 @@ pub(super) async fn without_workloads(
         provided: provided(context, object, &namespace).await?,
         place: Place::unseen(context, object, there),
         left_behind: false,
-        edge_routers: edge_routers(context, object).await?,
+        edge_routers,
         stateful_sets: Vec::new(),
         nodes: None,
         services: Vec::new(),

@@ -4,17 +4,16 @@
 //! very set: [`bootstrap`] has what somebody applies there.
 
 use super::observe::{self, Observed};
-use super::{apply, cluster, requeue, write_status};
+use super::{apply, requeue, write_status};
 use crate::context::Context;
 use crate::problem::Error;
-use api::{EdgeRouter, ZitiCluster, ZitiRouter, names, reasons};
+use api::{EdgeRouter, ZitiRouter, names, reasons};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
 use plan::edge_router::Problem;
 use plan::foresight::{self, Beginning};
 use plan::set::placement::{has_never_run, out_of_reach};
@@ -35,14 +34,13 @@ pub(super) async fn let_go(
         return Ok(None);
     }
     let edge_routers = observe::edge_routers(context, object).await?;
-    let unreached = unreached(context, object);
-    let there = match &unreached {
-        Some(there) if has_never_run(&edge_routers) => there.clone(),
-        _ if problem.reason == reasons::CLUSTER_ABANDONED => String::new(),
-        _ => return Ok(None),
-    };
-    let left_behind = there.is_empty();
-    let observed = observe::without_workloads(context, object, there).await?;
+    let there = unreached(context, object).filter(|_| has_never_run(&edge_routers));
+    let left_behind = there.is_none();
+    if left_behind && problem.reason != reasons::CLUSTER_ABANDONED {
+        return Ok(None);
+    }
+    let there = there.unwrap_or_default();
+    let observed = observe::without_workloads(context, object, there, edge_routers).await?;
     Ok(Some(Observed {
         left_behind,
         ..observed
@@ -62,7 +60,8 @@ pub(super) async fn leave_alone(
         && !object.spec.paused
         && let Some(there) = unreached(context, object)
     {
-        let (observed, Beginning { here, .. }) = begin(context, object, there).await?;
+        let (observed, Beginning { here, .. }) =
+            begin(context, object, there, edge_routers).await?;
         for step in &here {
             apply::apply(context, api, object, &observed, step).await?;
         }
@@ -73,10 +72,8 @@ pub(super) async fn leave_alone(
 
 /// The namespace of a set in a cluster that nobody has reached yet.
 fn unreached(context: &Context, object: &ZitiRouter) -> Option<String> {
-    let path = cluster(object)?;
-    let (namespace, name) = path.split_once('/')?;
-    let reference = ObjectRef::<ZitiCluster>::new(name).within(namespace);
-    let cluster = context.stores.clusters.get(&reference)?;
+    let namespace = object.namespace().unwrap_or_default();
+    let cluster = context.stores.cluster(&namespace, object.spec.cluster()?)?;
     let known = cluster
         .status
         .as_ref()
@@ -88,8 +85,9 @@ async fn begin(
     context: &Context,
     object: &ZitiRouter,
     there: String,
+    edge_routers: Vec<EdgeRouter>,
 ) -> Result<(Observed, Beginning), Error> {
-    let observed = observe::without_workloads(context, object, there).await?;
+    let observed = observe::without_workloads(context, object, there, edge_routers).await?;
     let placed = observed.placed(object);
     let (home, now) = (object.namespace(), Timestamp::now());
     let facts = observed.facts(&placed, home, &context.settings, now);
@@ -108,7 +106,8 @@ pub(crate) async fn bootstrap(
     there: &str,
 ) -> Result<Vec<Value>, Error> {
     let name = object.name_any();
-    let (observed, beginning) = begin(context, object, there.to_owned()).await?;
+    let edge_routers = observe::edge_routers(context, object).await?;
+    let (observed, beginning) = begin(context, object, there.to_owned(), edge_routers).await?;
     let waits = |what: String| {
         let message = format!("{what}: look at kubectl describe zitirouter {name}");
         Error::from(Problem::new(reasons::TOKEN_MISSING, message))

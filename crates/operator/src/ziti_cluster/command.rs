@@ -1,6 +1,7 @@
 //! `ziti-operator cluster-credential`: what the other cluster has to apply, and
 //! what of it the hub gets. `main` calls [`run`].
 
+use crate::documents;
 use anyhow::{Context, Result, bail};
 use api::names;
 use clap::Args;
@@ -9,7 +10,6 @@ use kube::api::Api;
 use kube::{Client, Config};
 use plan::ziti_cluster::grant;
 use serde_json::{Value, json};
-use std::io::Write;
 
 #[derive(Debug, Args)]
 #[command(
@@ -66,12 +66,7 @@ pub(crate) fn run(args: &CredentialArgs) -> Result<()> {
             runtime.block_on(for_the_hub(args, cluster))?
         }
     };
-    let mut out = std::io::stdout().lock();
-    for object in objects {
-        let text = serde_saphyr::to_string(&object).context("writing an object as YAML")?;
-        writeln!(out, "---\n{text}").context("printing an object")?;
-    }
-    Ok(())
+    documents::print(&objects)
 }
 
 async fn for_the_hub(args: &CredentialArgs, cluster: &str) -> Result<Vec<Value>> {

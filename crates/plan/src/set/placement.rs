@@ -11,7 +11,7 @@ use super::applied::is_stamped;
 use super::ownership::controller;
 use super::{Facts, Plan, Step, TokensSecret, extra, render};
 use crate::Settings;
-use crate::conditions::{Conditions, Truth, find};
+use crate::conditions::{Conditions, Truth, find, is_true};
 use crate::edge_router::Problem;
 use api::reasons::types;
 use api::{EdgeRouter, ZitiRouter, names, reasons};
@@ -183,8 +183,7 @@ pub fn out_of_reach(
     let mut conditions = Conditions::new(&status.conditions, generation, now);
     let is_online = |er: &&EdgeRouter| {
         let status = er.status.as_ref();
-        let online = status.and_then(|status| find(&status.conditions, types::ONLINE));
-        online.is_some_and(|online| online.status == "True")
+        status.is_some_and(|status| is_true(&status.conditions, types::ONLINE))
     };
     let online = edge_routers.iter().filter(is_online).count();
     let known = edge_routers.len();
